@@ -1,0 +1,135 @@
+//! The one door through which time comes in.
+//!
+//! Two kinds of time are kept apart. A [`Moment`] is a point on this process's own steady clock: it measures how long
+//! something took and is never compared with another machine's. A [`Timestamp`] is wall-clock time: it is what people
+//! mean by "due at eight", and nothing about who is alive or who owns what is ever decided by it.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+/// Where the library reads time and waits for it to pass.
+pub trait Clock: Send + Sync + 'static {
+    /// Now, on a steady clock that also counts the time during which the machine was suspended.
+    fn now(&self) -> Moment;
+
+    /// Now, as people write it.
+    fn wall(&self) -> Timestamp;
+
+    /// Completes when this much time has passed.
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+}
+
+/// A point on this process's steady clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// The moment at which this much time has passed since the clock's arbitrary beginning.
+    pub const fn at(since_beginning: Duration) -> Self {
+        Self(since_beginning)
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub fn since(self, earlier: Moment) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+    fn add(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_add(duration))
+    }
+}
+
+/// Milliseconds since 1970-01-01 UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The time this many milliseconds after 1970-01-01 UTC.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since 1970-01-01 UTC.
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Timestamp;
+    fn add(self, duration: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_add(duration.as_millis().try_into().unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Timestamp;
+    fn sub(self, duration: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_sub(duration.as_millis().try_into().unwrap_or(u64::MAX)))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}s", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// The clock of the machine, waiting on tokio's timer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+// The door itself: the only place where the system's time is read.
+#[allow(clippy::disallowed_methods)]
+impl Clock for SystemClock {
+    #[cfg(target_os = "linux")]
+    fn now(&self) -> Moment {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Moment(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32))
+    }
+
+    // Elsewhere the standard library's clock has to do. It may stand still while the machine sleeps, so a worker that
+    // wakes from such a sleep learns only from its next beat that it was declared dead.
+    #[cfg(not(target_os = "linux"))]
+    fn now(&self) -> Moment {
+        use std::sync::OnceLock;
+        use std::time::Instant;
+        static BEGINNING: OnceLock<Instant> = OnceLock::new();
+        Moment(BEGINNING.get_or_init(Instant::now).elapsed())
+    }
+
+    fn wall(&self) -> Timestamp {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Timestamp(since.as_millis().try_into().unwrap_or(u64::MAX))
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_is_steady_and_sane() {
+        let clock = SystemClock;
+        let first = clock.now();
+        assert!(clock.now() >= first);
+        assert!(clock.wall() > Timestamp::from_millis(1_700_000_000_000));
+    }
+}

@@ -1,0 +1,81 @@
+//! What the library takes from the world around it: time, randomness, and a place to run its tasks.
+//!
+//! A program uses [`Env::system`]. The simulation brings its own clock, dice and scheduler, and so owns everything that
+//! could make two runs differ.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, Either, select};
+
+use crate::clock::{Clock, Moment, SystemClock, Timestamp};
+use crate::dice::{Dice, SystemDice};
+
+/// Where the library runs its tasks.
+pub trait Spawn: Send + Sync + 'static {
+    /// Runs this future to its end, beside everything else.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+}
+
+/// Time, randomness, and a place to run tasks.
+#[derive(Clone)]
+pub struct Env {
+    clock: Arc<dyn Clock>,
+    dice: Arc<dyn Dice>,
+    spawner: Arc<dyn Spawn>,
+}
+
+impl Env {
+    /// The machine's clock, the system's randomness, and the tokio runtime that the caller runs on.
+    pub fn system() -> Self {
+        Self::new(SystemClock, SystemDice, TokioSpawn)
+    }
+
+    /// An environment of one's own.
+    pub fn new(clock: impl Clock, dice: impl Dice, spawner: impl Spawn) -> Self {
+        Self { clock: Arc::new(clock), dice: Arc::new(dice), spawner: Arc::new(spawner) }
+    }
+
+    /// Now, on the steady clock.
+    pub fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Now, as people write it.
+    pub fn wall(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    /// Completes when this much time has passed.
+    pub fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.clock.sleep(duration)
+    }
+
+    /// Waits for `future`, but no longer than `limit`; `None` if the time ran out.
+    pub async fn within<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        match select(std::pin::pin!(future), self.sleep(limit)).await {
+            Either::Left((value, _)) => Some(value),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// The source of randomness.
+    pub fn dice(&self) -> &dyn Dice {
+        &*self.dice
+    }
+
+    /// Runs this future to its end, beside everything else.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawner.spawn(Box::pin(task));
+    }
+}
+
+struct TokioSpawn;
+
+// The door itself: the only place where tasks are handed to tokio.
+#[allow(clippy::disallowed_methods)]
+impl Spawn for TokioSpawn {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+}

@@ -1,0 +1,139 @@
+//! The second seam: who has done what.
+//!
+//! A ledger is a small set of named, versioned entries, and one way to change them: compare-and-set on a single entry.
+//! All that must change together (a shard's cursor and its claims) lives in one entry, because one conditional write is
+//! the promise that every engine can keep. What the entries mean is the core's business.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::log::Hints;
+use crate::topic::{GroupName, Topic};
+
+/// Who has done what: small entries, versioned, changed by compare-and-set.
+#[async_trait]
+pub trait Ledger: Send + Sync + 'static {
+    /// The entry with this key. Every commit that was answered with [`Commit::Done`] before this call is seen.
+    async fn get(&self, key: &EntryKey) -> Result<Option<Entry>>;
+
+    /// All entries whose keys begin with this prefix, ascending by key. Every commit that was answered with
+    /// [`Commit::Done`] before this call is seen; entries may be of slightly different times.
+    async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>>;
+
+    /// Changes one entry if it is as expected, durably. An error means that nothing was and will be written; when that
+    /// is not certain, the answer is [`Commit::Unknown`].
+    async fn commit(&self, write: Write) -> Result<Commit>;
+
+    /// Hints that some entry may have changed. A hint may be late, lost, or wrong.
+    fn watch(&self) -> Hints;
+}
+
+/// One conditional change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// Which entry.
+    pub key: EntryKey,
+    /// The version it must have; `None` if it must not exist.
+    pub expect: Option<Version>,
+    /// Its new value; `None` to delete it. The key of a deleted entry is never used again.
+    pub value: Option<Bytes>,
+}
+
+/// How a commit ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commit {
+    /// It is written, durably, and this is the entry's version now (of a deleted entry: the last it had).
+    Done(Version),
+    /// The entry was not as expected. Nothing was written.
+    Conflict,
+    /// No answer came back: it may be written already, may still be, or never. Not to be repeated blindly.
+    ///
+    /// The same write may be sent again: of two writes that expect the same version at most one takes effect.
+    Unknown,
+}
+
+/// An entry's version. It grows with every change of the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+/// An entry as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub key: EntryKey,
+    /// Its version.
+    pub version: Version,
+    /// Its value.
+    pub value: Bytes,
+}
+
+/// The name of an entry, or the beginning of several names: parts joined by `/`, of letters, digits, `.`, `_`, `-`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryKey(String);
+
+impl EntryKey {
+    /// A key of one's own, for trying out a ledger. The core makes its keys by the functions below.
+    pub fn raw(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text of the key.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The last part of the key.
+    pub fn last(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The settings of a group of a topic.
+    pub fn group(topic: &Topic, group: &GroupName) -> Self {
+        Self(format!("groups/{}/{group}", topic.uid))
+    }
+
+    /// Before the settings of all groups of a topic.
+    pub fn groups(topic: &Topic) -> Self {
+        Self(format!("groups/{}/", topic.uid))
+    }
+
+    /// A member of a group.
+    pub fn member(group: &GroupName, worker: &str) -> Self {
+        Self(format!("members/{group}/{worker}"))
+    }
+
+    /// Before all members of a group.
+    pub fn members(group: &GroupName) -> Self {
+        Self(format!("members/{group}/"))
+    }
+
+    /// The cursor and the claims of a group on one shard.
+    pub fn shard(topic: &Topic, group: &GroupName, shard: u16) -> Self {
+        Self(format!("shards/{}/{group}/{shard:04}", topic.uid))
+    }
+
+    /// Before the cursors and claims of a group on all shards of a topic.
+    pub fn shards(topic: &Topic, group: &GroupName) -> Self {
+        Self(format!("shards/{}/{group}/", topic.uid))
+    }
+
+    /// Who looks after a topic.
+    pub fn duty(topic: &Topic) -> Self {
+        Self(format!("duties/{}", topic.uid))
+    }
+}
+
+impl fmt::Debug for EntryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for EntryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

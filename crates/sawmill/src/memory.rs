@@ -1,0 +1,320 @@
+//! The in-memory engine: the reference for what the two seams promise, and the store of tests.
+//!
+//! It keeps nothing when the process ends. It is written to be read, not to be fast.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::clock::Timestamp;
+use crate::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
+use crate::error::{Error, Result};
+use crate::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
+use crate::log::{Backlog, Block, Hints, Log, Position, Promoted, Record, Span, Want};
+use crate::message::Message;
+use crate::topic::{Topic, TopicName, TopicSpec};
+
+const CAPABILITIES: Capabilities =
+    Capabilities { max_payload_bytes: 16 << 20, idempotent_append: true, exactly_once: false };
+
+/// The engine behind `memory:`. Every opening is a store of its own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MemoryEngine;
+
+#[async_trait]
+impl Engine for MemoryEngine {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn scheme(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    async fn open(&self, url: &StoreUrl, _namespace: &Namespace) -> Result<Store> {
+        if !url.rest().is_empty() {
+            return Err(Error::invalid(format!("{url}: a store in memory has no name; write memory:")));
+        }
+        let memory = Memory::new();
+        Ok(Store { log: Some(Arc::new(memory.clone())), ledger: Some(Arc::new(memory)) })
+    }
+}
+
+/// A log and a ledger in memory. Clones share what they hold.
+#[derive(Clone)]
+pub struct Memory {
+    held: Arc<Mutex<Held>>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Held {
+    topics: BTreeMap<TopicName, Topic>,
+    shelves: BTreeMap<String, Shelf>,
+    topics_made: u64,
+    entries: BTreeMap<EntryKey, (Version, bytes::Bytes)>,
+}
+
+/// The messages of one topic.
+struct Shelf {
+    shards: Vec<Shard>,
+    aside: BTreeMap<(Timestamp, u64), Record>,
+    /// Numbers what is kept aside, so that equal due times keep the order of pushing.
+    kept_aside: u64,
+    ids: BTreeMap<u128, ()>,
+}
+
+#[derive(Default)]
+struct Shard {
+    last: u64,
+    messages: BTreeMap<u64, Message>,
+}
+
+impl Shard {
+    fn push(&mut self, message: Message) {
+        self.last += 1;
+        self.messages.insert(self.last, message);
+    }
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self { held: Arc::default(), changed: watch::Sender::new(()) }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn hints(&self) -> Hints {
+        Hints::new(self.changed.subscribe())
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Held {
+    fn shelf(&mut self, topic: &Topic) -> Result<&mut Shelf> {
+        self.shelves.get_mut(&topic.uid).ok_or_else(|| topic.missing())
+    }
+}
+
+impl Shelf {
+    fn shard(&mut self, topic: &Topic, shard: u16) -> Result<&mut Shard> {
+        self.shards.get_mut(usize::from(shard)).ok_or_else(|| topic.no_shard(shard))
+    }
+}
+
+#[async_trait]
+impl Log for Memory {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    async fn create_topic(&self, spec: &TopicSpec) -> Result<Topic> {
+        spec.check()?;
+        let mut held = self.held();
+        if let Some(topic) = held.topics.get(&spec.name) {
+            return if topic.shards == spec.shards {
+                Ok(topic.clone())
+            } else {
+                Err(spec.exists_with(topic.shards))
+            };
+        }
+        held.topics_made += 1;
+        let uid = format!("t{}", held.topics_made);
+        let topic = Topic {
+            name: spec.name.clone(),
+            uid: uid.clone(),
+            shards: spec.shards,
+            retention: spec.retention,
+        };
+        let shards = (0..spec.shards).map(|_| Shard::default()).collect();
+        held.shelves
+            .insert(uid, Shelf { shards, aside: BTreeMap::new(), kept_aside: 0, ids: BTreeMap::new() });
+        held.topics.insert(spec.name.clone(), topic.clone());
+        Ok(topic)
+    }
+
+    async fn topic(&self, name: &TopicName) -> Result<Option<Topic>> {
+        Ok(self.held().topics.get(name).cloned())
+    }
+
+    async fn topics(&self) -> Result<Vec<Topic>> {
+        Ok(self.held().topics.values().cloned().collect())
+    }
+
+    async fn delete_topic(&self, topic: &Topic) -> Result<bool> {
+        let mut held = self.held();
+        held.topics.retain(|_, other| other.uid != topic.uid);
+        Ok(held.shelves.remove(&topic.uid).is_some())
+    }
+
+    async fn append(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()> {
+        let mut held = self.held();
+        let shelf = held.shelf(topic)?;
+        for record in &records {
+            shelf.shard(topic, record.shard)?;
+        }
+        for record in records {
+            if shelf.ids.insert(record.message.id.as_u128(), ()).is_some() {
+                continue;
+            }
+            match record.message.due {
+                Some(due) if due > now => {
+                    shelf.kept_aside += 1;
+                    shelf.aside.insert((due, shelf.kept_aside), record);
+                }
+                _ => shelf.shard(topic, record.shard)?.push(record.message),
+            }
+        }
+        drop(held);
+        self.changed.send_replace(());
+        Ok(())
+    }
+
+    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+        let mut held = self.held();
+        let shelf = held.shelf(topic)?;
+        wants
+            .iter()
+            .map(|want| {
+                let shard = shelf.shard(topic, want.shard)?;
+                let after = want.after.number()?;
+                let found = shard.messages.range(after + 1..).take(want.limit);
+                let (numbers, messages): (Vec<u64>, Vec<Message>) =
+                    found.map(|(n, m)| (*n, m.clone())).unzip();
+                let end = numbers.last().copied().unwrap_or(after);
+                let span = Span::from_range(after, end, messages.len());
+                let more = shard.messages.range(end + 1..).next().is_some();
+                Ok(Block { messages, span, end: Position::from_number(end), more })
+            })
+            .collect()
+    }
+
+    async fn reread(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
+        let (after, upto, count) = span.range()?;
+        let mut held = self.held();
+        let shard = held.shelf(topic)?.shard(topic, shard)?;
+        let messages: Vec<Message> = shard.messages.range(after + 1..=upto).map(|(_, m)| m.clone()).collect();
+        if messages.len() == count { Ok(messages) } else { Err(topic.gone(count, messages.len())) }
+    }
+
+    async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
+        let mut held = self.held();
+        let shelf = held.shelf(topic)?;
+        let mut moved = 0;
+        while moved < limit {
+            match shelf.aside.first_entry() {
+                Some(first) if first.key().0 <= now => {
+                    let record = first.remove();
+                    shelf.shard(topic, record.shard)?.push(record.message);
+                    moved += 1;
+                }
+                _ => break,
+            }
+        }
+        let next_due = shelf.aside.keys().next().map(|(due, _)| *due);
+        drop(held);
+        if moved > 0 {
+            self.changed.send_replace(());
+        }
+        Ok(Promoted { moved, next_due })
+    }
+
+    async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {
+        let mut held = self.held();
+        let shelf = held.shelf(topic)?;
+        let mut backlog = Backlog { aside: shelf.aside.len() as u64, ..Backlog::default() };
+        for (shard, position) in after {
+            let waiting = shelf.shard(topic, *shard)?.messages.range(position.number()? + 1..);
+            let oldest = waiting.clone().next().map(|(_, message)| message.created);
+            backlog.ready.push(waiting.count() as u64);
+            backlog.oldest = [backlog.oldest, oldest].into_iter().flatten().min();
+        }
+        Ok(backlog)
+    }
+
+    async fn trim(&self, topic: &Topic, shard: u16, upto: &Position, before: Timestamp) -> Result<u64> {
+        let upto = upto.number()?;
+        let mut held = self.held();
+        let shelf = held.shelf(topic)?;
+        let shard = shelf.shard(topic, shard)?;
+        let old =
+            |(number, message): (&u64, &Message)| (message.created < before).then_some((*number, message.id));
+        let dropped: Vec<_> = shard.messages.range(..=upto).filter_map(old).collect();
+        for (number, _) in &dropped {
+            shard.messages.remove(number);
+        }
+        for (_, id) in &dropped {
+            shelf.ids.remove(&id.as_u128());
+        }
+        Ok(dropped.len() as u64)
+    }
+
+    fn news(&self) -> Hints {
+        self.hints()
+    }
+}
+
+#[async_trait]
+impl Ledger for Memory {
+    async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
+        let entry = |(version, value): &(Version, bytes::Bytes)| Entry {
+            key: key.clone(),
+            version: *version,
+            value: value.clone(),
+        };
+        Ok(self.held().entries.get(key).map(entry))
+    }
+
+    async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
+        let held = self.held();
+        let from = held.entries.range(prefix.clone()..);
+        Ok(from
+            .take_while(|(key, _)| key.as_str().starts_with(prefix.as_str()))
+            .map(|(key, (version, value))| Entry {
+                key: key.clone(),
+                version: *version,
+                value: value.clone(),
+            })
+            .collect())
+    }
+
+    async fn commit(&self, write: Write) -> Result<Commit> {
+        let mut held = self.held();
+        let current = held.entries.get(&write.key).map(|(version, _)| *version);
+        if current != write.expect {
+            return Ok(Commit::Conflict);
+        }
+        let version = match write.value {
+            Some(value) => {
+                let version = Version(current.map_or(1, |version| version.0 + 1));
+                held.entries.insert(write.key, (version, value));
+                version
+            }
+            None => {
+                held.entries.remove(&write.key);
+                current.unwrap_or(Version(0))
+            }
+        };
+        drop(held);
+        self.changed.send_replace(());
+        Ok(Commit::Done(version))
+    }
+
+    fn watch(&self) -> Hints {
+        self.hints()
+    }
+}

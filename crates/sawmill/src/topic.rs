@@ -1,0 +1,295 @@
+//! Topics and groups: their names, their settings, and the lanes that belong to a group.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The most characters a topic's name may have.
+pub const MAX_TOPIC_NAME: usize = 100;
+/// The most characters a group's name may have.
+pub const MAX_GROUP_NAME: usize = 60;
+/// The most shards a topic may have.
+pub const MAX_SHARDS: u16 = 1024;
+/// How many shards a topic has unless it is created otherwise.
+pub const DEFAULT_SHARDS: u16 = 16;
+/// How long messages stay readable after every group is past them, unless the topic is created otherwise.
+pub const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 3600);
+
+/// The name of a topic, or of a lane: letters, digits, `.`, `_` and `-`, beginning with a letter or digit.
+///
+/// A group keeps its retries and its dead letters on lanes of its own: topics like any other, named
+/// `topic@group.retry` and `topic@group.dead`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TopicName {
+    base: String,
+    lane: Option<(GroupName, Lane)>,
+}
+
+/// What a group keeps on a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Messages that failed and wait for their next attempt.
+    Retry,
+    /// Messages that are given up, until a person resends or drops them.
+    Dead,
+}
+
+impl Lane {
+    fn suffix(self) -> &'static str {
+        match self {
+            Lane::Retry => "retry",
+            Lane::Dead => "dead",
+        }
+    }
+}
+
+impl TopicName {
+    /// The lane of this topic for a group. A lane has no lanes of its own: it answers for the topic it belongs to.
+    pub fn lane(&self, group: &GroupName, lane: Lane) -> TopicName {
+        TopicName { base: self.base.clone(), lane: Some((group.clone(), lane)) }
+    }
+
+    /// The group and kind, if this is a lane.
+    pub fn as_lane(&self) -> Option<(&GroupName, Lane)> {
+        self.lane.as_ref().map(|(group, lane)| (group, *lane))
+    }
+
+    /// The name of the topic itself, also for its lanes.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+}
+
+impl fmt::Display for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.base)?;
+        match &self.lane {
+            Some((group, lane)) => write!(f, "@{group}.{}", lane.suffix()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for TopicName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (base, lane) = match text.split_once('@') {
+            None => (text, None),
+            Some((base, rest)) => {
+                let (group, suffix) = rest.rsplit_once('.').unwrap_or((rest, ""));
+                let lane = match suffix {
+                    "retry" => Lane::Retry,
+                    "dead" => Lane::Dead,
+                    _ => {
+                        return Err(Error::invalid(format!(
+                            "topic name {text:?}: a lane is named TOPIC@GROUP.retry or TOPIC@GROUP.dead"
+                        )));
+                    }
+                };
+                (base, Some((group.parse()?, lane)))
+            }
+        };
+        check_name("topic", base, MAX_TOPIC_NAME)?;
+        Ok(Self { base: base.to_owned(), lane })
+    }
+}
+
+impl TryFrom<String> for TopicName {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<TopicName> for String {
+    fn from(name: TopicName) -> String {
+        name.to_string()
+    }
+}
+
+/// The name of a group: letters, digits, `.`, `_` and `-`, beginning with a letter or digit.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GroupName(String);
+
+impl FromStr for GroupName {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        check_name("group", text, MAX_GROUP_NAME)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for GroupName {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<GroupName> for String {
+    fn from(name: GroupName) -> String {
+        name.0
+    }
+}
+
+/// Refuses a name that some engine could not carry, or that a person could not type.
+pub(crate) fn check_name(what: &str, name: &str, most: usize) -> Result<()> {
+    let advice = "use letters, digits, '.', '_' and '-', beginning with a letter or digit";
+    if name.is_empty() {
+        return Err(Error::invalid(format!("the {what} name is empty: {advice}")));
+    }
+    if name.len() > most {
+        return Err(Error::invalid(format!(
+            "the {what} name has {} characters, and {most} is the limit: choose a shorter one",
+            name.chars().count()
+        )));
+    }
+    let odd = name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')));
+    if let Some(odd) = odd {
+        return Err(Error::invalid(format!("{what} name {name:?}: {odd:?} cannot be used: {advice}")));
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err(Error::invalid(format!("{what} name {name:?} begins with a sign: {advice}")));
+    }
+    Ok(())
+}
+
+/// A topic as it is to be created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSpec {
+    /// Its name.
+    pub name: TopicName,
+    /// How many shards it has, for ever.
+    pub shards: u16,
+    /// How long messages stay readable after every group is past them.
+    pub retention: Duration,
+}
+
+impl TopicSpec {
+    /// A topic with this name and the usual settings.
+    pub fn new(name: TopicName) -> Self {
+        Self { name, shards: DEFAULT_SHARDS, retention: DEFAULT_RETENTION }
+    }
+
+    /// The error of a topic that is there already with another number of shards.
+    pub fn exists_with(&self, shards: u16) -> Error {
+        Error::new(
+            ErrorKind::Exists,
+            format!(
+                "topic {} exists with {shards} shards and cannot be made to have {}: use it as it is, or choose another name",
+                self.name, self.shards
+            ),
+        )
+    }
+
+    /// Refuses what no engine should be asked to create.
+    pub fn check(&self) -> Result<()> {
+        match self.shards {
+            1..=MAX_SHARDS => Ok(()),
+            shards => Err(Error::invalid(format!(
+                "topic {} cannot have {shards} shards: choose from 1 to {MAX_SHARDS}",
+                self.name
+            ))),
+        }
+    }
+}
+
+/// A topic that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// Its name.
+    pub name: TopicName,
+    /// Tells it from an earlier topic of the same name that was deleted: letters and digits, never used again.
+    pub uid: String,
+    /// How many shards it has.
+    pub shards: u16,
+    /// How long messages stay readable after every group is past them.
+    pub retention: Duration,
+}
+
+/// The words that every engine needs when something of a topic is not there.
+impl Topic {
+    /// The error of a topic that was deleted, or never created.
+    pub fn missing(&self) -> Error {
+        Error::new(ErrorKind::NotFound, format!("topic {} does not exist: create it first", self.name))
+    }
+
+    /// The error of a shard that the topic does not have.
+    pub fn no_shard(&self, shard: u16) -> Error {
+        Error::invalid(format!("topic {} has {} shards, and no shard {shard}", self.name, self.shards))
+    }
+
+    /// The error of a block that cannot be read again in full.
+    pub fn gone(&self, count: usize, left: usize) -> Error {
+        Error::new(
+            ErrorKind::Gone,
+            format!("of a block of {count} messages of topic {} only {left} are left in the log", self.name),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_names_are_read_back() {
+        for text in ["emails", "a", "A.b_c-9", "emails@default.retry", "e.mails@g.x.dead"] {
+            assert_eq!(text.parse::<TopicName>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn broken_names_are_refused_with_advice() {
+        let long = "x".repeat(MAX_TOPIC_NAME + 1);
+        for (text, said) in [
+            ("", "empty"),
+            ("-x", "begins with a sign"),
+            ("a b", "' '"),
+            ("ü", "'ü'"),
+            ("a/b", "'/'"),
+            ("a\0", "'\\0'"),
+            ("a@b", "a lane is named"),
+            ("a@.retry", "group name is empty"),
+            ("@g.dead", "topic name is empty"),
+            (long.as_str(), "100 is the limit"),
+        ] {
+            let error = text.parse::<TopicName>().unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_lane_knows_its_topic() {
+        let topic: TopicName = "emails".parse().unwrap();
+        let lane = topic.lane(&"default".parse().unwrap(), Lane::Dead);
+        assert_eq!(lane.base(), "emails");
+        assert_eq!(
+            lane.as_lane().map(|(group, lane)| (group.to_string(), lane)),
+            Some(("default".into(), Lane::Dead))
+        );
+    }
+
+    #[test]
+    fn shards_have_bounds() {
+        let mut spec = TopicSpec::new("t".parse().unwrap());
+        assert!(spec.check().is_ok());
+        spec.shards = 0;
+        assert!(spec.check().is_err());
+        spec.shards = MAX_SHARDS + 1;
+        assert!(spec.check().is_err());
+    }
+}
