@@ -118,8 +118,8 @@ impl Log for SimLog {
         self.call("backlog", CallKind::Read, effect).await
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &Position, before: Timestamp) -> Result<u64> {
-        let (topic, upto) = (topic.clone(), upto.clone());
+    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
+        let (topic, upto) = (topic.clone(), upto.to_vec());
         let effect = move |inside: &Arc<Inside>| {
             let dropped = inside.shelf(&topic, |shelf| shelf.trim(shard, &upto, before))?;
             for (number, message) in &dropped {

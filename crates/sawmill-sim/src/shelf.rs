@@ -183,10 +183,10 @@ impl Shelf {
     pub(crate) fn trim(
         &mut self,
         shard: u16,
-        upto: &Position,
+        upto: &[Position],
         before: Timestamp,
     ) -> Result<Vec<(u64, Message)>> {
-        let upto = upto.number()?;
+        let upto = Position::least_number(upto)?;
         let messages = &mut self.shard(shard)?.messages;
         let old = messages.range(..=upto).filter(|(_, message)| message.created < before);
         let numbers: Vec<u64> = old.map(|(number, _)| *number).collect();

@@ -186,6 +186,12 @@ impl Position {
         if number == 0 { Self::default() } else { Self::new(number.to_be_bytes().to_vec()) }
     }
 
+    /// The least number of several positions; 0 if there is none.
+    pub fn least_number(positions: &[Position]) -> Result<u64> {
+        let numbers: Result<Vec<u64>> = positions.iter().map(Position::number).collect();
+        Ok(numbers?.into_iter().min().unwrap_or(0))
+    }
+
     /// The number that [`Position::from_number`] was given.
     pub fn number(&self) -> Result<u64> {
         match <[u8; 8]>::try_from(self.as_bytes()) {

@@ -248,8 +248,7 @@ impl Log for Memory {
     }
 
     async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
-        let numbers: Result<Vec<u64>> = upto.iter().map(Position::number).collect();
-        let upto = numbers?.into_iter().min().unwrap_or(0);
+        let upto = Position::least_number(upto)?;
         let mut held = self.held();
         let shelf = held.shelf(topic)?;
         let shard = shelf.shard(topic, shard)?;

@@ -17,7 +17,7 @@ pub const MAX_KEY_BYTES: usize = 1024;
 /// The most bytes that the names and values of all headers of one message may have together.
 pub const MAX_HEADER_BYTES: usize = 32 * 1024;
 /// Header names that begin so are the library's own.
-pub(crate) const RESERVED_HEADER_PREFIX: &str = "sawmill-";
+pub const RESERVED_HEADER_PREFIX: &str = "sawmill-";
 
 /// A message as it lies in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]

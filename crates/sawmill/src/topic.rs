@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// The most characters a topic's name may have.
 pub const MAX_TOPIC_NAME: usize = 100;
 /// The most characters a group's name may have.
-pub(crate) const MAX_GROUP_NAME: usize = 60;
+pub const MAX_GROUP_NAME: usize = 60;
 /// The most shards a topic may have.
 pub const MAX_SHARDS: u16 = 1024;
 /// How many shards a topic has unless it is created otherwise.
