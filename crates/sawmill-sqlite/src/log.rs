@@ -91,8 +91,8 @@ impl Log for Sqlite {
         self.readers().read(move |connection| read::backlog(connection, &namespace, &topic, &after)).await
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &Position, before: Timestamp) -> Result<u64> {
-        let upto = upto.number()?;
+    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
+        let upto = Position::least_number(upto)?;
         let (mut dropped, mut from) = (0, Some(0));
         while let Some(start) = from {
             let topic = topic.clone();
