@@ -4,19 +4,21 @@
 //! runs with a write-ahead log that is synced at every commit. Concurrent writes share commits. The file must not lie on
 //! a network file system, where SQLite's locks cannot be trusted.
 //!
-//! It is opened by URL, through the library:
-//!
 //! ```
-//! use sawmill::engine::Engine;
-//! use sawmill_sqlite::SqliteEngine;
+//! use sawmill::Context;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> sawmill::Result<()> {
 //! # let folder = tempfile::tempdir().unwrap();
-//! # let path = folder.path().join("jobs.db");
-//! let url = format!("sqlite:{}", path.display());
-//! let store = SqliteEngine.open(&url.parse()?, &Default::default()).await?;
-//! assert!(store.log.is_some() && store.ledger.is_some());
+//! # let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
+//! # let url = url.as_str();
+//! let mill = sawmill_sqlite::open(url).await?; // for instance "sqlite:jobs.db"
+//! mill.create_topic("emails").await?;
+//! mill.push("emails", "Hello Alice").await?;
+//!
+//! let worker = mill.worker("emails").start(|_mail: Context| async {}).await?;
+//! worker.drained().await;
+//! assert_eq!(worker.stop().await.done, 1);
 //! # Ok(())
 //! # }
 //! ```
@@ -44,7 +46,7 @@ use std::thread;
 
 use async_trait::async_trait;
 use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill::{Error, ErrorKind, Result, Sawmill};
 use tokio::sync::oneshot;
 
 pub use store::Sqlite;
@@ -93,6 +95,14 @@ impl Engine for SqliteEngine {
         let sqlite = answer.await.map_err(stopped)??;
         Ok(Store { log: Some(Arc::new(sqlite.clone())), ledger: Some(Arc::new(sqlite)) })
     }
+}
+
+/// Opens a store by URL: `sqlite:PATH`, or `memory:`.
+///
+/// For a namespace, a ledger elsewhere, or other engines beside this one, use [`Sawmill::options`] and add
+/// [`SqliteEngine`] to it.
+pub async fn open(url: &str) -> Result<Sawmill> {
+    Sawmill::options().engine(SqliteEngine).open(url).await
 }
 
 fn path_of(url: &StoreUrl) -> Result<PathBuf> {

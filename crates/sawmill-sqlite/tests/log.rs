@@ -228,7 +228,10 @@ async fn the_backlog_counts_what_lies_after_a_position() {
     assert_eq!((backlog.ready, backlog.oldest), (vec![5, 9], Some(NOW)));
     // All before the seventh: no gap any more.
     let six = read(&log, &topic, 0, &four, 1).await.end;
-    assert_eq!(log.trim(&topic, 0, std::slice::from_ref(&six), NOW + Duration::from_secs(1)).await.unwrap(), 5);
+    assert_eq!(
+        log.trim(&topic, 0, std::slice::from_ref(&six), NOW + Duration::from_secs(1)).await.unwrap(),
+        5
+    );
     let backlog = log.backlog(&topic, &[(0, start.clone()), (0, four), (0, ten)]).await.unwrap();
     assert_eq!(backlog.ready, [4, 4, 0]);
 }
@@ -241,9 +244,17 @@ async fn trimming_drops_what_is_old_and_done_and_numbers_are_not_used_again() {
     log.append(&topic, NOW, records(0, 1..=2_500)).await.unwrap();
     let block = read(&log, &topic, 0, &Position::default(), 2_500).await;
     let most = read(&log, &topic, 0, &Position::default(), 2_400).await;
-    assert_eq!(log.trim(&topic, 0, std::slice::from_ref(&most.end), NOW).await.unwrap(), 0, "nothing was created before");
+    assert_eq!(
+        log.trim(&topic, 0, std::slice::from_ref(&most.end), NOW).await.unwrap(),
+        0,
+        "nothing was created before"
+    );
     let after = NOW + Duration::from_millis(1);
-    assert_eq!(log.trim(&topic, 0, std::slice::from_ref(&Position::default()), after).await.unwrap(), 0, "nothing is done");
+    assert_eq!(
+        log.trim(&topic, 0, std::slice::from_ref(&Position::default()), after).await.unwrap(),
+        0,
+        "nothing is done"
+    );
     assert_eq!(log.trim(&topic, 0, std::slice::from_ref(&most.end), after).await.unwrap(), 2_400);
     assert_eq!(ids(&log, &topic, 0).await, (2_401..=2_500).collect::<Vec<_>>());
     assert_eq!(log.reread(&topic, 0, &block.span).await.unwrap_err().kind(), ErrorKind::Gone);
