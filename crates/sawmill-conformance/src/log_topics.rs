@@ -24,7 +24,7 @@ pub async fn a_created_topic_is_found_as_it_was_made(place: Place) {
     for handle in [log, place.log().await] {
         let found = handle.topic(&name("orders")).await.expect("a topic is looked up");
         assert_eq!(found.as_ref(), Some(&made));
-        assert_eq!(handle.topics().await.expect("topics are listed"), [made.clone()]);
+        assert_eq!(handle.topics().await.expect("topics are listed"), std::slice::from_ref(&made));
     }
 }
 
@@ -56,7 +56,7 @@ pub async fn a_topic_with_other_shards_is_refused_and_stays_as_it_is(place: Plac
     assert_says(&place, &log, &made, 2, &["kept"]).await;
 }
 
-/// A topic cannot have no shards, or more than the limit; it can have as many as the limit says it can.
+/// A topic cannot have no shards, or more than the limit.
 pub async fn impossible_numbers_of_shards_are_refused(place: Place) {
     let log = place.log().await;
     for shards in [0, MAX_SHARDS + 1, u16::MAX] {
@@ -83,15 +83,13 @@ pub async fn creating_a_topic_at_once_makes_one(place: Place) {
 /// All topics are listed, lanes included, by name.
 pub async fn topics_are_listed_by_name_with_their_lanes(place: Place) {
     let log = place.log().await;
-    let names = ["a", "a@g.dead", "b", "b.c", "b@g.retry", "c"];
+    let names = ["a", "a@g.dead", "b", "b@g.retry", "ba", "c"];
     for place_in_list in [3, 0, 5, 2, 4, 1] {
         place.topic(&log, names[place_in_list], 1).await;
     }
     let listed = log.topics().await.expect("topics are listed");
     let listed: Vec<String> = listed.iter().map(|topic| topic.name.to_string()).collect();
-    let mut sorted: Vec<TopicName> = names.iter().map(|text| name(text)).collect();
-    sorted.sort();
-    assert_eq!(listed, sorted.iter().map(TopicName::to_string).collect::<Vec<_>>());
+    assert_eq!(listed, names);
 }
 
 /// Topics whose names are nearly the same, and a topic and its lanes, share nothing.
@@ -164,7 +162,7 @@ pub async fn a_deleted_topic_is_gone(place: Place) {
     assert!(log.delete_topic(&topic).await.expect("a topic is deleted"), "the topic was there");
     for handle in [log, place.log().await] {
         assert_eq!(handle.topic(&topic.name).await.expect("a topic is looked up"), None);
-        assert_eq!(handle.topics().await.expect("topics are listed"), [other.clone()]);
+        assert_eq!(handle.topics().await.expect("topics are listed"), std::slice::from_ref(&other));
         assert!(
             !handle.delete_topic(&topic).await.expect("nothing is deleted"),
             "there was no topic any more"
@@ -237,6 +235,6 @@ pub async fn namespaces_share_nothing(place: Place) {
     assert_eq!((promoted.moved, promoted.next_due), (0, None), "what is kept aside elsewhere is not ours");
 
     assert!(here.delete_topic(&ours).await.expect("a topic is deleted"));
-    assert_eq!(there.topics().await.expect("topics are listed"), [theirs.clone()]);
+    assert_eq!(there.topics().await.expect("topics are listed"), std::slice::from_ref(&theirs));
     assert_says(&elsewhere, &there, &theirs, 0, &["theirs", "same id"]).await;
 }

@@ -37,7 +37,7 @@ async fn left(
 ) -> Vec<String> {
     let may_go: HashSet<String> = may_go.iter().map(|n| format!("m{n}")).collect();
     let mut reader = Reader::new(place, log, topic, 0);
-    while !reader.step(100).await.messages.is_empty() {}
+    reader.rest().await;
     let left = texts(&reader.seen);
     let expected: Vec<String> =
         numbered("m", 0..10).into_iter().filter(|m| left.contains(m) || !may_go.contains(m)).collect();
@@ -137,7 +137,7 @@ pub async fn positions_outlive_a_full_trim(place: Place) {
         }
         // From an older position, only what was not trimmed comes, and the new message last.
         let mut late = Reader::new(&place, &fresh, &topic, 0).at(&positions[0]);
-        while !late.step(100).await.messages.is_empty() {}
+        late.rest().await;
         assert_eq!(late.seen.last().map(text), Some(format!("new{round}")));
     }
 }

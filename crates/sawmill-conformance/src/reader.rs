@@ -14,6 +14,8 @@ use crate::sample::{text, texts};
 /// What is acknowledged becomes readable soon, not at once, and there need not be a hint: so the reader polls.
 const POLL: Duration = Duration::from_millis(5);
 
+const SAYS_MORE: &str = "reading at the end of a quiet shard still says that there may be more";
+
 /// Follows one shard of a topic.
 pub(crate) struct Reader {
     log: Arc<dyn Log>,
@@ -78,45 +80,50 @@ impl Reader {
         block
     }
 
-    /// Reads on, in blocks of at most `limit`, until it was given `count` messages in all, and not more.
+    /// Reads on, in blocks of at most `limit`, until it was given `count` messages in all, and not more. Each block must
+    /// come soon after the one before it.
     pub(crate) async fn until(&mut self, count: usize, limit: usize) {
-        let (env, patience) = (self.env.clone(), self.patience);
-        let reading = async {
-            while self.seen.len() < count {
-                if self.step(limit.min(count - self.seen.len())).await.messages.is_empty() {
-                    self.env.sleep(POLL).await;
-                }
+        let mut progress = self.env.now();
+        while self.seen.len() < count {
+            if !self.step(limit.min(count - self.seen.len())).await.messages.is_empty() {
+                progress = self.env.now();
+                continue;
             }
-        };
-        if env.within(patience, reading).await.is_none() {
-            panic!(
-                "of {count} acknowledged messages only {} were readable after {patience:?}: {:?}",
+            assert!(
+                self.env.now().since(progress) < self.patience,
+                "of {count} acknowledged messages only {} are readable after {:?}: {:?}",
                 self.seen.len(),
+                self.patience,
                 shortened(&self.seen)
             );
+            self.env.sleep(POLL).await;
+        }
+    }
+
+    /// Reads on to the end of a quiet shard, of which it is not known how much is left.
+    pub(crate) async fn rest(&mut self) {
+        let start = self.env.now();
+        loop {
+            let block = self.step(100).await;
+            if block.messages.is_empty() {
+                if !block.more {
+                    break;
+                }
+                assert!(self.env.now().since(start) < self.patience, "{SAYS_MORE}");
+                self.env.sleep(POLL).await;
+            }
         }
     }
 
     /// Holds that there is nothing more to read now, and that reading comes to say so.
     pub(crate) async fn assert_at_end(&mut self) {
-        let (env, patience) = (self.env.clone(), self.patience);
-        let reading = async {
-            loop {
-                let block = self.step(100).await;
-                assert!(
-                    block.messages.is_empty(),
-                    "there should be nothing more to read, and there came {:?}",
-                    shortened(&block.messages)
-                );
-                if !block.more {
-                    break;
-                }
-                self.env.sleep(POLL).await;
-            }
-        };
+        let before = self.seen.len();
+        self.rest().await;
+        let more = &self.seen[before..];
         assert!(
-            env.within(patience, reading).await.is_some(),
-            "reading at the end of a quiet shard still says that there may be more"
+            more.is_empty(),
+            "there should be nothing more to read, and there came {:?}",
+            shortened(more)
         );
     }
 }

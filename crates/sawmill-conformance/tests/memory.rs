@@ -14,7 +14,13 @@ struct InMemory(Mutex<HashMap<Namespace, Memory>>);
 #[async_trait]
 impl Factory for InMemory {
     async fn open(&self, namespace: &Namespace) -> Store {
-        let memory = self.0.lock().unwrap().entry(namespace.clone()).or_default().clone();
+        let memory = self
+            .0
+            .lock()
+            .expect("nobody panics while holding it")
+            .entry(namespace.clone())
+            .or_default()
+            .clone();
         Store { log: Some(Arc::new(memory.clone())), ledger: Some(Arc::new(memory)) }
     }
 }
