@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use sawmill::engine::{Namespace, Store};
 use sawmill::env::Env;
@@ -149,7 +150,8 @@ where
     }
 }
 
-/// Runs all tasks at once, truly beside one another, and gives their answers in the order of the tasks.
+/// Runs all tasks at once, truly beside one another, and gives their answers in the order of the tasks. If one of them
+/// panics, so does this.
 pub(crate) async fn together<T, F>(tasks: impl IntoIterator<Item = F>) -> Vec<T>
 where
     T: Send + 'static,
@@ -160,7 +162,7 @@ where
         let (answer, answered) = oneshot::channel();
         env.spawn(async move {
             // Nobody waits for the answer any more if the check has failed already.
-            let _ = answer.send(task.await);
+            let _ = answer.send(AssertUnwindSafe(task).catch_unwind().await);
         });
         answered
     });
@@ -168,6 +170,9 @@ where
     join_all(answers)
         .await
         .into_iter()
-        .map(|answer| answer.expect("one of the tasks that ran at once failed; its own message stands above"))
+        .map(|answer| match answer.expect("the runtime runs every task to its end") {
+            Ok(answer) => answer,
+            Err(panic) => resume_unwind(panic),
+        })
         .collect()
 }

@@ -113,10 +113,10 @@ impl Log for Broken {
                 Fault::AlwaysSaysMore => block.more = true,
                 Fault::SkipsALateMessage => {
                     let mut notes = self.notes.lock().expect("nobody panics while holding it");
-                    let before = notes.read;
                     notes.read += block.messages.len();
-                    if (before..notes.read).contains(&100) {
-                        block.messages.remove(100 - before);
+                    if notes.read > 100 && !notes.skipped && block.messages.len() > 1 {
+                        notes.skipped = true;
+                        block.messages.remove(0);
                     }
                 }
                 _ => {}

@@ -78,6 +78,7 @@ pub(crate) struct Notes {
     seen: Vec<u128>,
     aside: Vec<Record>,
     read: usize,
+    skipped: bool,
 }
 
 /// One handle on an engine with one fault.
