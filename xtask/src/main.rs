@@ -1,1 +1,146 @@
-fn main() {}
+//! The project's own tool: one gate (`cargo xtask test`), the simulation, longer runs and benchmarks.
+//!
+//! It starts other programs and counts what they say; it uses the standard library only, so that the gate itself
+//! is quick to build and brings no dependency of its own.
+
+// A build tool, not the product: it may look at the clock to say how long a step took.
+#![allow(clippy::disallowed_methods)]
+
+mod args;
+mod run;
+mod tally;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+use args::Task;
+use run::Invocation;
+
+const HELP: &str = "\
+cargo xtask: checks, simulation and benchmarks of Sawmill
+
+Usage: cargo xtask TASK [OPTIONS]
+
+Tasks:
+  test                      Run the whole gate, stop at the first step that fails
+      --list                  Show the steps and their commands, run nothing
+      --only STEP[,STEP]      Run these steps only
+  sim [ARGS...]             Run the simulation; every argument goes to it as it is
+  soak                      Run the simulation for long, on seeds the gate does not try
+      --start SEED            First seed [default: 1000000]
+  bench ENGINE              Measure an engine: sqlite
+      --n N                   How many messages
+      --json                  Print the result as JSON
+  help                      Show this text
+
+Examples:
+  cargo xtask test                          everything, before a commit
+  cargo xtask test --only format,clippy     the quick half
+  cargo xtask sim --seeds 100 --start 7     seeds 7 to 106
+  cargo xtask sim --mutants                 does the simulation find the planted bugs?
+  cargo xtask soak --start 5000000          twenty thousand new seeds
+  cargo xtask bench sqlite --n 100000       push and work 100,000 messages
+
+Environment:
+  CI=true             A skipped test or step is a failure
+  CARGO_TARGET_DIR    Where builds and tools go [default: target]
+
+The last line of `test` reads: N passed, M failed, K skipped
+Exit codes: 0 all good, 1 something failed, 2 the command line was wrong;
+sim, soak and bench answer with the exit code of the program they ran.
+";
+
+fn main() -> ExitCode {
+    match args::parse(std::env::args_os().skip(1)) {
+        Ok(task) => perform(&task),
+        Err(usage) => {
+            eprintln!("error: {usage}\n\nTry `cargo xtask help`.");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn perform(task: &Task) -> ExitCode {
+    match task {
+        Task::Help => {
+            run::say(HELP.trim_end());
+            ExitCode::SUCCESS
+        }
+        Task::ListSteps => {
+            test::list();
+            ExitCode::SUCCESS
+        }
+        Task::Test { steps } => test::run(steps),
+        Task::Sim { args } => pass_on(&sim(args)),
+        Task::Soak { start } => pass_on(&soak(*start)),
+        Task::Bench { package, args } => pass_on(&bench(package, args)),
+    }
+}
+
+/// The planted bugs are compiled in only when they are asked for.
+fn sim(args: &[String]) -> Invocation {
+    let mut cargo = Invocation::cargo(&["run", "--release", "-p", "sawmill-sim"]);
+    if args.iter().any(|arg| arg == "--mutants") {
+        cargo = cargo.args(["--features", "planted"]);
+    }
+    cargo.args(["--"]).args(args)
+}
+
+fn soak(start: u64) -> Invocation {
+    sim(&["--seeds".into(), "20000".into(), "--start".into(), start.to_string()])
+}
+
+fn bench(package: &str, args: &[String]) -> Invocation {
+    Invocation::cargo(&["run", "--release", "-p", package, "--example", "bench", "--"]).args(args)
+}
+
+/// Runs one program on the caller's terminal and answers with its exit code.
+fn pass_on(invocation: &Invocation) -> ExitCode {
+    eprintln!("== {invocation}");
+    match invocation.run() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) => {
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            ExitCode::from(code.unwrap_or(1))
+        }
+        Err(error) => {
+            eprintln!("error: {invocation}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(String::from).collect()
+    }
+
+    #[test]
+    fn the_simulation_gets_its_arguments_as_they_are() {
+        let command = sim(&words("--seeds 5 --trace")).to_string();
+        assert_eq!(command, "cargo run --release -p sawmill-sim -- --seeds 5 --trace");
+    }
+
+    #[test]
+    fn planted_bugs_are_built_in_only_for_mutants() {
+        let command = sim(&words("--mutants")).to_string();
+        assert_eq!(command, "cargo run --release -p sawmill-sim --features planted -- --mutants");
+    }
+
+    #[test]
+    fn a_soak_starts_where_the_caller_says() {
+        assert_eq!(soak(42).to_string(), "cargo run --release -p sawmill-sim -- --seeds 20000 --start 42");
+    }
+
+    #[test]
+    fn a_benchmark_is_an_example_of_its_engine() {
+        assert_eq!(
+            bench("sawmill-sqlite", &words("--n 10 --json")).to_string(),
+            "cargo run --release -p sawmill-sqlite --example bench -- --n 10 --json"
+        );
+    }
+}

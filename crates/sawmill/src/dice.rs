@@ -17,7 +17,7 @@ impl dyn Dice + '_ {
     /// This duration, made up to a quarter shorter or longer, so that many workers do not act in step.
     pub fn jitter(&self, duration: Duration) -> Duration {
         let nanos = duration.as_nanos().min(u128::from(u64::MAX)) as u64;
-        Duration::from_nanos(nanos - nanos / 4 + self.below(nanos / 2 + 1))
+        Duration::from_nanos((nanos - nanos / 4).saturating_add(self.below(nanos / 2 + 1)))
     }
 }
 

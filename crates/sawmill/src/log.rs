@@ -65,9 +65,10 @@ pub trait Log: Send + Sync + 'static {
     /// How much lies after each of these positions, in the same order.
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog>;
 
-    /// Messages up to and including this position that were created before `before` are not needed any more. The engine
-    /// may drop them now, later, or in part; it drops nothing else. Returns how many it dropped.
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &Position, before: Timestamp) -> Result<u64>;
+    /// Messages that lie at or before every one of these positions and were created before `before` are not needed any
+    /// more. The engine may drop them now, later, or in part; it drops nothing else. Returns how many it dropped. Without
+    /// any position nothing is dropped.
+    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64>;
 
     /// Hints that something may have become readable, or was kept aside. A hint may be late, lost, or wrong.
     fn news(&self) -> Hints;
@@ -183,6 +184,12 @@ impl Position {
     /// The position of the message with this number; 0 is the beginning.
     pub fn from_number(number: u64) -> Self {
         if number == 0 { Self::default() } else { Self::new(number.to_be_bytes().to_vec()) }
+    }
+
+    /// The least number of several positions; 0 if there is none.
+    pub fn least_number(positions: &[Position]) -> Result<u64> {
+        let numbers: Result<Vec<u64>> = positions.iter().map(Position::number).collect();
+        Ok(numbers?.into_iter().min().unwrap_or(0))
     }
 
     /// The number that [`Position::from_number`] was given.

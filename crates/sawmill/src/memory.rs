@@ -50,7 +50,8 @@ impl Engine for MemoryEngine {
 #[derive(Clone)]
 pub struct Memory {
     held: Arc<Mutex<Held>>,
-    changed: watch::Sender<()>,
+    messages_changed: watch::Sender<()>,
+    entries_changed: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -86,15 +87,15 @@ impl Shard {
 impl Memory {
     /// An empty store.
     pub fn new() -> Self {
-        Self { held: Arc::default(), changed: watch::Sender::new(()) }
+        Self {
+            held: Arc::default(),
+            messages_changed: watch::Sender::new(()),
+            entries_changed: watch::Sender::new(()),
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn hints(&self) -> Hints {
-        Hints::new(self.changed.subscribe())
     }
 }
 
@@ -180,7 +181,7 @@ impl Log for Memory {
             }
         }
         drop(held);
-        self.changed.send_replace(());
+        self.messages_changed.send_replace(());
         Ok(())
     }
 
@@ -228,7 +229,7 @@ impl Log for Memory {
         let next_due = shelf.aside.keys().next().map(|(due, _)| *due);
         drop(held);
         if moved > 0 {
-            self.changed.send_replace(());
+            self.messages_changed.send_replace(());
         }
         Ok(Promoted { moved, next_due })
     }
@@ -246,8 +247,8 @@ impl Log for Memory {
         Ok(backlog)
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &Position, before: Timestamp) -> Result<u64> {
-        let upto = upto.number()?;
+    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
+        let upto = Position::least_number(upto)?;
         let mut held = self.held();
         let shelf = held.shelf(topic)?;
         let shard = shelf.shard(topic, shard)?;
@@ -264,7 +265,7 @@ impl Log for Memory {
     }
 
     fn news(&self) -> Hints {
-        self.hints()
+        Hints::new(self.messages_changed.subscribe())
     }
 }
 
@@ -310,11 +311,11 @@ impl Ledger for Memory {
             }
         };
         drop(held);
-        self.changed.send_replace(());
+        self.entries_changed.send_replace(());
         Ok(Commit::Done(version))
     }
 
     fn watch(&self) -> Hints {
-        self.hints()
+        Hints::new(self.entries_changed.subscribe())
     }
 }

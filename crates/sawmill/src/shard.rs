@@ -1,4 +1,18 @@
-//! Shards: where a message goes, and what a group keeps about each.
+//! Shards: where a message goes, and what a group keeps about each of them.
+//!
+//! A group's whole knowledge of a shard, its cursor and its claims, is one value in the ledger, changed by one
+//! compare-and-set write. The changes themselves are here, as pure functions on that value: grab, settle, adopt, give back.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::claim::{Claim, Progress, Token, WorkerId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::EntryKey;
+use crate::log::{Position, Span};
+use crate::planted::{self, Bug};
 
 /// A hash that is the same on every machine and in every version: FNV-1a over the parts, then mixed.
 pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
@@ -20,4 +34,365 @@ pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
 /// The shard of a key.
 pub fn shard_of(key: &[u8], shards: u16) -> u16 {
     (hash(&[key]) % u64::from(shards.max(1))) as u16
+}
+
+/// What a group knows about one shard.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ShardState {
+    /// How far messages have been handed out.
+    pub cursor: Position,
+    /// The last token given.
+    pub token: Token,
+    /// The open claims, oldest first.
+    pub claims: Vec<Claim>,
+    /// What became of the messages before the cursor that are in no claim.
+    pub tally: Tally,
+}
+
+/// How many messages met which end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// Their handler said done.
+    pub done: u64,
+    /// They failed, and wait on the retry lane for their next attempt.
+    pub retried: u64,
+    /// They are on the dead-letter lane.
+    pub dead: u64,
+    /// They failed for good, and the group only logs that; or they were gone from the log.
+    pub dropped: u64,
+}
+
+impl Tally {
+    fn count(&mut self, fate: Fate, messages: u64) {
+        let counter = match fate {
+            Fate::Done => &mut self.done,
+            Fate::Retried => &mut self.retried,
+            Fate::Dead => &mut self.dead,
+            Fate::Dropped => &mut self.dropped,
+        };
+        *counter += messages;
+    }
+
+    /// How many there were in all.
+    pub fn total(&self) -> u64 {
+        self.done + self.retried + self.dead + self.dropped
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.done += other.done;
+        self.retried += other.retried;
+        self.dead += other.dead;
+        self.dropped += other.dropped;
+    }
+}
+
+/// What became of one message of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fate {
+    /// Its handler said done.
+    Done,
+    /// A copy waits on the retry lane.
+    Retried,
+    /// A copy is on the dead-letter lane.
+    Dead,
+    /// Given up without a trace but the log's.
+    Dropped,
+}
+
+/// What a worker has to say about one of its claims: all of it each time, so that saying it twice changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Which claim.
+    pub token: Token,
+    /// What became of its messages, by index.
+    pub fates: BTreeMap<Fate, Progress>,
+    /// How often messages failed that wait in place.
+    pub failures: BTreeMap<u32, u32>,
+}
+
+/// The two switches of a group, as far as they bear on claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// A shard with an open claim may be grabbed only by the worker that holds it.
+    pub ordered: bool,
+    /// At-most-once: what a dead worker claimed is not run again.
+    pub once: bool,
+}
+
+/// A block that was read and is to be claimed.
+#[derive(Debug, Clone)]
+pub struct Grab {
+    /// What the log needs to read it again.
+    pub span: Span,
+    /// The position after it.
+    pub end: Position,
+    /// How many messages it has.
+    pub count: u32,
+}
+
+/// Why a change was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another worker holds the shard of an ordered group.
+    HeldByAnother,
+    /// The claim is no longer this worker's.
+    Superseded,
+}
+
+impl ShardState {
+    /// The state in an entry's value; no panic on whatever is stored there.
+    pub fn decode(key: &EntryKey, value: &[u8]) -> Result<Self> {
+        let state: Self = serde_json::from_slice(value).map_err(|error| {
+            let what = format!("ledger entry {key} cannot be understood; was it written by a newer version?");
+            Error::new(ErrorKind::Corrupt, what).caused_by(error)
+        })?;
+        match state.claims.iter().find(|claim| !claim.done.is_sound(claim.count)) {
+            None => Ok(state),
+            Some(claim) => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("ledger entry {key}: the progress of claim {} contradicts itself", claim.token),
+            )),
+        }
+    }
+
+    /// The value to store.
+    pub fn encode(&self) -> Bytes {
+        // The type has string keys and plain values only, so that writing it cannot fail.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    /// True if this worker may take the next block.
+    pub fn may_grab(&self, worker: &WorkerId, rules: Rules) -> bool {
+        let mine = |claim: &Claim| claim.owner.as_ref() == Some(worker);
+        !rules.ordered || planted::is(Bug::OrderedGrabsAnyway) || self.claims.iter().all(mine)
+    }
+
+    /// Opens a claim on the next block and moves the cursor past it.
+    pub fn grab(&mut self, worker: &WorkerId, rules: Rules, grab: &Grab) -> Result<Token, Refusal> {
+        if !self.may_grab(worker, rules) {
+            return Err(Refusal::HeldByAnother);
+        }
+        self.token.0 += 1;
+        let from = std::mem::replace(&mut self.cursor, grab.end.clone());
+        self.claims.push(Claim {
+            token: self.token,
+            owner: Some(worker.clone()),
+            from,
+            span: grab.span.clone(),
+            count: grab.count,
+            done: Progress::default(),
+            failures: BTreeMap::new(),
+            deaths: 0,
+            once: rules.once,
+            lost: false,
+        });
+        Ok(self.token)
+    }
+
+    /// Notes in a claim what its worker reports, and closes it when nothing is left to do. True if it was closed.
+    pub fn settle(&mut self, worker: &WorkerId, report: &Report) -> Result<bool, Refusal> {
+        let owns = |claim: &Claim| claim.owner.as_ref() == Some(worker) || planted::is(Bug::DroppedFence);
+        let found = self.claims.iter().position(|claim| claim.token == report.token && owns(claim));
+        let at = found.ok_or(Refusal::Superseded)?;
+        let claim = &mut self.claims[at];
+        for (fate, indexes) in &report.fates {
+            self.tally.count(*fate, claim.done.absorb(indexes));
+        }
+        claim.failures.clone_from(&report.failures);
+        let closed = claim.open() == 0;
+        if closed {
+            self.claims.remove(at);
+        }
+        Ok(closed)
+    }
+
+    /// Takes over the claims of owners that are gone, each under a new token, and returns them as they are now.
+    ///
+    /// In an ordered group it is all or none: only when every claim is this worker's or nobody's, so that the adopter
+    /// becomes the shard's one holder.
+    pub fn adopt(
+        &mut self,
+        worker: &WorkerId,
+        rules: Rules,
+        is_gone: impl Fn(&WorkerId) -> bool,
+    ) -> Vec<Claim> {
+        let orphan = |claim: &Claim| match &claim.owner {
+            None => true,
+            Some(owner) => owner != worker && is_gone(owner),
+        };
+        let holds = |claim: &Claim| claim.owner.as_ref() == Some(worker);
+        if rules.ordered && !self.claims.iter().all(|claim| orphan(claim) || holds(claim)) {
+            return Vec::new();
+        }
+        let mut adopted = Vec::new();
+        for claim in &mut self.claims {
+            if !orphan(claim) {
+                continue;
+            }
+            if claim.owner.is_some() {
+                claim.deaths += 1;
+                claim.lost |= claim.once && !planted::is(Bug::LostRunsAgain);
+            }
+            if !planted::is(Bug::DroppedFence) {
+                self.token.0 += 1;
+                claim.token = self.token;
+            }
+            claim.owner = Some(worker.clone());
+            adopted.push(claim.clone());
+        }
+        adopted
+    }
+
+    /// Gives a claim back, for anybody to adopt at once. Nothing of it that is not done may have been started.
+    pub fn give_back(&mut self, worker: &WorkerId, token: Token) -> Result<(), Refusal> {
+        let fence = |claim: &&mut Claim| claim.token == token && claim.owner.as_ref() == Some(worker);
+        self.claims.iter_mut().find(fence).ok_or(Refusal::Superseded)?.owner = None;
+        Ok(())
+    }
+
+    /// True if some claim has no owner, or an owner for whom `is_gone` holds.
+    pub fn has_orphans(&self, is_gone: impl Fn(&WorkerId) -> bool) -> bool {
+        self.claims.iter().any(|claim| claim.owner.as_ref().is_none_or(&is_gone))
+    }
+
+    /// How many messages are claimed and not done.
+    pub fn claimed(&self) -> u64 {
+        self.claims.iter().map(Claim::open).sum()
+    }
+
+    /// The positions before which this group needs nothing any more: its cursor, and where its open claims begin.
+    pub fn needed_from(&self) -> impl Iterator<Item = &Position> {
+        std::iter::once(&self.cursor).chain(self.claims.iter().map(|claim| &claim.from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORDERED: Rules = Rules { ordered: true, once: false };
+    const UNORDERED: Rules = Rules { ordered: false, once: false };
+    const ONCE: Rules = Rules { ordered: false, once: true };
+
+    fn worker(name: &str) -> WorkerId {
+        WorkerId::new(name)
+    }
+
+    fn block(end: u64, count: u32) -> Grab {
+        let after = end - u64::from(count);
+        Grab { span: Span::from_range(after, end, count as usize), end: Position::from_number(end), count }
+    }
+
+    fn report(token: Token, done: &[u32]) -> Report {
+        let fates = [(Fate::Done, done.iter().copied().collect())].into();
+        Report { token, fates, failures: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_key_has_one_shard_and_keys_spread() {
+        let mut used = [0; 16];
+        for i in 0..16_000 {
+            used[usize::from(shard_of(format!("key {i}").as_bytes(), 16))] += 1;
+        }
+        assert!(used.iter().all(|count| (800..1200).contains(count)), "{used:?}");
+        // Stored data depends on this: it must never change.
+        assert_eq!(shard_of(b"alice", 16), 11);
+    }
+
+    #[test]
+    fn f2_a_grab_moves_the_cursor_and_opens_a_claim_in_one_change() {
+        let mut state = ShardState::default();
+        let token = state.grab(&worker("a"), UNORDERED, &block(10, 10)).unwrap();
+        assert_eq!(state.cursor, Position::from_number(10));
+        assert_eq!((state.claims[0].token, state.claims[0].from.clone()), (token, Position::default()));
+        assert_eq!(state.claimed(), 10);
+    }
+
+    #[test]
+    fn tokens_only_grow() {
+        let mut state = ShardState::default();
+        let first = state.grab(&worker("a"), UNORDERED, &block(1, 1)).unwrap();
+        state.settle(&worker("a"), &report(first, &[0])).unwrap();
+        let second = state.grab(&worker("b"), UNORDERED, &block(2, 1)).unwrap();
+        let adopted = state.adopt(&worker("c"), UNORDERED, |owner| owner == &worker("b"));
+        assert!(first < second && second < adopted[0].token);
+    }
+
+    #[test]
+    fn a_claim_is_closed_when_all_is_done_and_counted_once() {
+        let mut state = ShardState::default();
+        let token = state.grab(&worker("a"), UNORDERED, &block(3, 3)).unwrap();
+        assert_eq!(state.settle(&worker("a"), &report(token, &[0, 2])), Ok(false));
+        assert_eq!(state.settle(&worker("a"), &report(token, &[0, 2])), Ok(false));
+        assert_eq!(state.tally.done, 2);
+        assert_eq!(state.settle(&worker("a"), &report(token, &[0, 1, 2])), Ok(true));
+        assert_eq!((state.tally.done, state.claimed()), (3, 0));
+    }
+
+    #[test]
+    fn f14_a_superseded_worker_changes_nothing() {
+        let mut state = ShardState::default();
+        let token = state.grab(&worker("a"), UNORDERED, &block(3, 3)).unwrap();
+        let adopted = state.adopt(&worker("b"), UNORDERED, |_| true);
+        let before = state.clone();
+        assert_eq!(state.settle(&worker("a"), &report(token, &[0])), Err(Refusal::Superseded));
+        assert_eq!(state.settle(&worker("a"), &report(adopted[0].token, &[0])), Err(Refusal::Superseded));
+        assert_eq!(state.give_back(&worker("a"), token), Err(Refusal::Superseded));
+        assert_eq!(state, before);
+    }
+
+    #[test]
+    fn an_ordered_shard_has_one_holder() {
+        let mut state = ShardState::default();
+        let token = state.grab(&worker("a"), ORDERED, &block(3, 3)).unwrap();
+        assert_eq!(state.grab(&worker("b"), ORDERED, &block(6, 3)), Err(Refusal::HeldByAnother));
+        assert!(state.grab(&worker("a"), ORDERED, &block(6, 3)).is_ok());
+        assert!(state.adopt(&worker("b"), ORDERED, |_| false).is_empty());
+        // One of the two is given back: the shard is still held.
+        state.give_back(&worker("a"), token).unwrap();
+        assert!(state.adopt(&worker("b"), ORDERED, |_| false).is_empty());
+        assert_eq!(state.grab(&worker("b"), ORDERED, &block(9, 3)), Err(Refusal::HeldByAnother));
+        let adopted = state.adopt(&worker("b"), ORDERED, |_| true);
+        assert_eq!(adopted.len(), 2, "all of them at once, oldest first");
+        assert!(adopted[0].from == Position::default() && adopted[0].token < adopted[1].token);
+    }
+
+    #[test]
+    fn a_dead_owners_claim_is_lost_under_at_most_once_and_stays_so() {
+        let mut state = ShardState::default();
+        let token = state.grab(&worker("a"), ONCE, &block(3, 3)).unwrap();
+        state.settle(&worker("a"), &report(token, &[1])).unwrap();
+        let adopted = state.adopt(&worker("b"), UNORDERED, |_| true);
+        assert!(adopted[0].lost, "by the rule under which it was opened");
+        state.give_back(&worker("b"), adopted[0].token).unwrap();
+        assert!(state.adopt(&worker("c"), ONCE, |_| false)[0].lost);
+    }
+
+    #[test]
+    fn what_was_given_back_is_not_lost() {
+        let mut state = ShardState::default();
+        let token = state.grab(&worker("a"), ONCE, &block(3, 3)).unwrap();
+        state.give_back(&worker("a"), token).unwrap();
+        assert!(state.has_orphans(|_| false));
+        let adopted = state.adopt(&worker("b"), ONCE, |_| false);
+        assert!(!adopted[0].lost && adopted[0].deaths == 0);
+    }
+
+    #[test]
+    fn a_state_is_read_back_and_nonsense_is_refused() {
+        let key = EntryKey::raw("shards/t1/g/0000");
+        let mut state = ShardState::default();
+        let token = state.grab(&worker("a"), ONCE, &block(3, 3)).unwrap();
+        state.settle(&worker("a"), &report(token, &[0, 2])).unwrap();
+        assert_eq!(ShardState::decode(&key, &state.encode()).unwrap(), state);
+        for value in ["", "{}", "null", r#"{"cursor":"x","token":1,"claims":[],"tally":{}}"#] {
+            let error = ShardState::decode(&key, value.as_bytes()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert!(error.to_string().contains("shards/t1/g/0000"), "{error}");
+        }
+        let broken = String::from_utf8(state.encode().to_vec()).unwrap().replace("[2,2]", "[2,9]");
+        assert!(ShardState::decode(&key, broken.as_bytes()).is_err());
+    }
 }

@@ -1,0 +1,88 @@
+//! Time and randomness as one node has them, and its timers.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use sawmill::clock::{Clock, Moment, Timestamp};
+use sawmill::dice::Dice;
+use sawmill::env::Spawn;
+
+use crate::control::{Control, NodeId};
+use crate::tasks::lock;
+
+/// The wall clock of a node without skew when a run begins: 2026-01-01 UTC.
+const WALL_MILLIS: u64 = 1_767_225_600_000;
+/// No sleep is shorter, so that a loop of empty sleeps lets time pass.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(1);
+
+/// What one node sees of time and randomness.
+#[derive(Clone)]
+pub(crate) struct Here {
+    pub(crate) control: Control,
+    pub(crate) node: NodeId,
+}
+
+impl Clock for Here {
+    fn now(&self) -> Moment {
+        let mut state = lock(&self.control.0);
+        Moment::at(state.now + state.node(self.node).beginning)
+    }
+
+    fn wall(&self) -> Timestamp {
+        let mut state = lock(&self.control.0);
+        let millis = WALL_MILLIS + state.now.as_millis() as u64;
+        Timestamp::from_millis(millis.saturating_add_signed(state.node(self.node).skew_millis))
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let deadline = self.control.now().saturating_add(duration.max(SHORTEST_SLEEP));
+        Box::pin(Sleep { control: self.control.clone(), deadline, timer: None })
+    }
+}
+
+impl Dice for Here {
+    fn roll(&self) -> u64 {
+        lock(&self.control.0).node(self.node).dice.roll()
+    }
+}
+
+impl Spawn for Here {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.control.spawn_boxed(self.node, task);
+    }
+}
+
+/// Completes when simulated time has come to the deadline.
+struct Sleep {
+    control: Control,
+    deadline: Duration,
+    timer: Option<u64>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let control = self.control.clone();
+        let mut state = lock(&control.0);
+        if state.now >= self.deadline {
+            return Poll::Ready(());
+        }
+        let number = *self.timer.get_or_insert_with(|| {
+            state.timers_made += 1;
+            state.timers_made
+        });
+        state.timers.insert((self.deadline, number), context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(number) = self.timer {
+            lock(&self.control.0).timers.remove(&(self.deadline, number));
+        }
+    }
+}

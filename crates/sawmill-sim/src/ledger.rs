@@ -1,0 +1,103 @@
+//! The simulated ledger: the in-memory reference, reached over the simulated network.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
+use sawmill::log::Hints;
+use sawmill::{Error, ErrorKind, Result};
+use tokio::sync::watch;
+
+use crate::control::NodeId;
+use crate::faults::FaultKind;
+use crate::network::{Call, CallKind, Fate, Outcome, Seam};
+use crate::observer::Event;
+use crate::store::{Inside, at_once};
+use crate::trace::digest;
+
+/// The ledger of a [`SimStore`](crate::SimStore), as one node reaches it.
+pub struct SimLedger {
+    pub(crate) inside: Arc<Inside>,
+    pub(crate) node: NodeId,
+    pub(crate) bell: Arc<watch::Sender<()>>,
+}
+
+impl SimLedger {
+    async fn read<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        effect: impl FnOnce(&Inside) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let inside = self.inside.clone();
+        let call = Call { node: self.node, seam: Seam::Ledger, name, kind: CallKind::Read };
+        match self.inside.network.call(call, move |_| async move { effect(&inside) }).await {
+            Outcome::Answer(answer) => answer,
+            Outcome::Unavailable | Outcome::Unknown => Err(unavailable()),
+        }
+    }
+}
+
+#[async_trait]
+impl Ledger for SimLedger {
+    async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
+        let key = key.clone();
+        self.read("get", move |inside| at_once(inside.memory.get(&key))).await
+    }
+
+    async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
+        let prefix = prefix.clone();
+        self.read("list", move |inside| at_once(inside.memory.list(&prefix))).await
+    }
+
+    async fn commit(&self, write: Write) -> Result<Commit> {
+        let (inside, node) = (self.inside.clone(), self.node);
+        let call = Call { node, seam: Seam::Ledger, name: "commit", kind: CallKind::Write };
+        let effect = move |passage: crate::network::Passage| async move {
+            inside.commit(node, write, passage.fate == Fate::UnknownLate)
+        };
+        match self.inside.network.call(call, effect).await {
+            Outcome::Answer(commit) => Ok(commit),
+            Outcome::Unavailable => Err(unavailable()),
+            Outcome::Unknown => Ok(Commit::Unknown),
+        }
+    }
+
+    fn watch(&self) -> Hints {
+        Hints::new(self.bell.subscribe())
+    }
+}
+
+impl Inside {
+    /// A commit takes effect, or is refused.
+    fn commit(self: &Arc<Self>, node: NodeId, write: Write, late: bool) -> Commit {
+        let old = at_once(self.memory.get(&write.key)).ok().flatten();
+        let answer = at_once(self.memory.commit(write.clone())).unwrap_or(Commit::Conflict);
+        let Write { key, expect, value } = write;
+        let version = |version: Option<Version>| version.map_or(0, |version| version.0);
+        let found = old.as_ref().map(|entry| entry.version);
+        if let Commit::Done(now) = answer {
+            let content = value.as_ref().map_or(0, |value| digest(value));
+            let numbers = [digest(key.as_str().as_bytes()), now.0, content];
+            self.control.note(node, "commit", &numbers, || {
+                let text = value.as_ref().map_or("deleted".into(), |value| String::from_utf8_lossy(value));
+                format!("{key} v{} -> v{} {text}", version(found), now.0)
+            });
+            let (old, value) = (old.as_ref(), value.as_ref());
+            self.tell(&Event::Committed { node, key: &key, old, version: now, value, late });
+            self.hint(Seam::Ledger);
+        } else {
+            // A late write that is refused counts as just that.
+            if !late {
+                self.control.strike(node, FaultKind::Conflict, || {
+                    format!("{key} is v{}, expected v{}", version(found), version(expect))
+                });
+            }
+            self.tell(&Event::Refused { node, key: &key, expected: expect, found });
+        }
+        answer
+    }
+}
+
+pub(crate) fn unavailable() -> Error {
+    Error::new(ErrorKind::Unavailable, "the simulated store cannot be reached; nothing was written")
+}

@@ -1,0 +1,232 @@
+//! The messages of one topic, and when each of them can be read.
+//!
+//! What an append brings is first on its way and lands at its own moment; numbers are given when it lands, so that what
+//! becomes readable later is never numbered before what was read. An append that was acknowledged before another was
+//! sent lands before it; appends that overlap may overtake each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use sawmill::clock::Timestamp;
+use sawmill::log::{Backlog, Block, Position, Promoted, Record, Span, Want};
+use sawmill::topic::Topic;
+use sawmill::{Message, Result};
+
+pub(crate) struct Shelf {
+    pub(crate) topic: Topic,
+    shards: Vec<Shard>,
+    aside: BTreeMap<(Timestamp, u64), Record>,
+    underway: BTreeMap<(Duration, u64), Underway>,
+    ids: BTreeSet<u128>,
+    /// Counts what arrived: it orders what lands at one moment, and what is due at one time.
+    arrived: u64,
+    rules: Rules,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// A message whose id is there already is not added again.
+    pub(crate) tells_doubles: bool,
+    /// Planted: the number is given on arrival, though the message lands later.
+    pub(crate) numbers_on_arrival: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    last: u64,
+    /// The latest arrival among what has landed.
+    latest_landed: u64,
+    messages: BTreeMap<u64, Message>,
+}
+
+struct Underway {
+    record: Record,
+    /// The pusher's time, by which it is due or not.
+    now: Timestamp,
+    /// When its append was acknowledged, if it was acknowledged before landing.
+    acknowledged: Option<Duration>,
+    number: Option<u64>,
+}
+
+/// An append that has reached the store.
+pub(crate) struct Arrival {
+    pub(crate) records: Vec<Record>,
+    /// The pusher's time.
+    pub(crate) now: Timestamp,
+    /// When the call was sent.
+    pub(crate) sent: Duration,
+    /// When its messages can be read, unless something before them comes later.
+    pub(crate) lands: Duration,
+    /// When it is acknowledged, if that is before it lands.
+    pub(crate) acknowledged: Option<Duration>,
+}
+
+/// What became of a message that landed.
+pub(crate) enum Landed {
+    Readable { shard: u16, number: u64, message: Message, overtaken: bool },
+    Aside { shard: u16, due: Timestamp, message: Message },
+}
+
+impl Shelf {
+    pub(crate) fn new(topic: Topic, rules: Rules) -> Self {
+        Self {
+            shards: (0..topic.shards).map(|_| Shard::default()).collect(),
+            topic,
+            aside: BTreeMap::new(),
+            underway: BTreeMap::new(),
+            ids: BTreeSet::new(),
+            arrived: 0,
+            rules,
+        }
+    }
+
+    /// Takes an append in, and says at which moments its messages land.
+    pub(crate) fn arrive(&mut self, arrival: Arrival) -> Result<BTreeSet<Duration>> {
+        for record in &arrival.records {
+            self.shard(record.shard)?;
+        }
+        let mut moments = BTreeSet::new();
+        let before: Vec<(u16, Duration)> = self
+            .underway
+            .iter()
+            .filter(|(_, other)| other.acknowledged.is_some_and(|at| at <= arrival.sent))
+            .map(|((lands, _), other)| (other.record.shard, *lands))
+            .collect();
+        for record in arrival.records {
+            let others = before.iter().filter(|(shard, _)| *shard == record.shard).map(|(_, lands)| *lands);
+            let lands = others.fold(arrival.lands, Duration::max);
+            let on_arrival = self.rules.numbers_on_arrival;
+            let number = on_arrival.then(|| self.shard(record.shard).map(Shard::next_number)).transpose()?;
+            let (now, acknowledged) = (arrival.now, arrival.acknowledged);
+            self.arrived += 1;
+            self.underway.insert((lands, self.arrived), Underway { record, now, acknowledged, number });
+            moments.insert(lands);
+        }
+        Ok(moments)
+    }
+
+    /// Lets everything land whose moment has come.
+    pub(crate) fn land(&mut self, at: Duration) -> Result<Vec<Landed>> {
+        let mut landed = Vec::new();
+        while let Some(first) = self.underway.first_entry()
+            && first.key().0 <= at
+        {
+            let arrived = first.key().1;
+            let Underway { record, now, number, .. } = first.remove();
+            if self.rules.tells_doubles && !self.ids.insert(record.message.id.as_u128()) {
+                continue;
+            }
+            match record.message.due {
+                Some(due) if due > now => {
+                    let (shard, message) = (record.shard, record.message.clone());
+                    landed.push(Landed::Aside { shard, due, message });
+                    self.aside.insert((due, arrived), record);
+                }
+                _ => {
+                    let shard = self.shard(record.shard)?;
+                    let overtaken = arrived < shard.latest_landed;
+                    shard.latest_landed = shard.latest_landed.max(arrived);
+                    landed.push(shard.put(record, number, overtaken));
+                }
+            }
+        }
+        Ok(landed)
+    }
+
+    pub(crate) fn read(&mut self, wants: &[Want]) -> Result<Vec<Block>> {
+        let block = |want: &Want| {
+            let shard = self.shard(want.shard)?;
+            let after = want.after.number()?;
+            let found = shard.messages.range(after + 1..).take(want.limit);
+            let (numbers, messages): (Vec<u64>, Vec<Message>) = found.map(|(n, m)| (*n, m.clone())).unzip();
+            let end = numbers.last().copied().unwrap_or(after);
+            let span = Span::from_range(after, end, messages.len());
+            let more = shard.messages.range(end + 1..).next().is_some();
+            Ok(Block { messages, span, end: Position::from_number(end), more })
+        };
+        wants.iter().map(block).collect()
+    }
+
+    pub(crate) fn reread(&mut self, shard: u16, span: &Span) -> Result<Vec<Message>> {
+        let (after, upto, count) = span.range()?;
+        let messages = &self.shard(shard)?.messages;
+        let found: Vec<Message> = messages.range(after + 1..=upto).map(|(_, m)| m.clone()).collect();
+        if found.len() == count { Ok(found) } else { Err(self.topic.gone(count, found.len())) }
+    }
+
+    pub(crate) fn promote(&mut self, now: Timestamp, limit: usize) -> Result<(Promoted, Vec<Landed>)> {
+        let mut landed = Vec::new();
+        while landed.len() < limit
+            && let Some(first) = self.aside.first_entry()
+            && first.key().0 <= now
+        {
+            let record = first.remove();
+            let number = None;
+            landed.push(self.shard(record.shard)?.put(record, number, false));
+        }
+        let next_due = self.aside.keys().next().map(|(due, _)| *due);
+        Ok((Promoted { moved: landed.len(), next_due }, landed))
+    }
+
+    pub(crate) fn backlog(&mut self, after: &[(u16, Position)]) -> Result<Backlog> {
+        let mut backlog = Backlog { aside: self.aside.len() as u64, ..Backlog::default() };
+        for (shard, position) in after {
+            let waiting = self.shard(*shard)?.messages.range(position.number()? + 1..);
+            let oldest = waiting.clone().next().map(|(_, message)| message.created);
+            backlog.ready.push(waiting.count() as u64);
+            backlog.oldest = [backlog.oldest, oldest].into_iter().flatten().min();
+        }
+        Ok(backlog)
+    }
+
+    /// Drops what is not needed any more, and hands it out.
+    pub(crate) fn trim(
+        &mut self,
+        shard: u16,
+        upto: &[Position],
+        before: Timestamp,
+    ) -> Result<Vec<(u64, Message)>> {
+        let upto = Position::least_number(upto)?;
+        let messages = &mut self.shard(shard)?.messages;
+        let old = messages.range(..=upto).filter(|(_, message)| message.created < before);
+        let numbers: Vec<u64> = old.map(|(number, _)| *number).collect();
+        let dropped: Vec<(u64, Message)> =
+            numbers.iter().filter_map(|number| messages.remove_entry(number)).collect();
+        for (_, message) in &dropped {
+            self.ids.remove(&message.id.as_u128());
+        }
+        Ok(dropped)
+    }
+
+    /// Everything that can be read, by shard and number.
+    pub(crate) fn readable(&self) -> Vec<(u16, u64, Message)> {
+        let of = |(shard, messages): (usize, &Shard)| {
+            let all = messages.messages.iter();
+            all.map(|(number, message)| (shard as u16, *number, message.clone())).collect::<Vec<_>>()
+        };
+        self.shards.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Everything that is in the log and cannot be read yet: kept aside, or on its way.
+    pub(crate) fn hidden(&self) -> Vec<Record> {
+        let underway = self.underway.values().map(|underway| &underway.record);
+        self.aside.values().chain(underway).cloned().collect()
+    }
+
+    fn shard(&mut self, shard: u16) -> Result<&mut Shard> {
+        self.shards.get_mut(usize::from(shard)).ok_or_else(|| self.topic.no_shard(shard))
+    }
+}
+
+impl Shard {
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn put(&mut self, record: Record, number: Option<u64>, overtaken: bool) -> Landed {
+        let number = number.unwrap_or_else(|| self.next_number());
+        self.messages.insert(number, record.message.clone());
+        Landed::Readable { shard: record.shard, number, message: record.message, overtaken }
+    }
+}

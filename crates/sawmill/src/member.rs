@@ -1,0 +1,130 @@
+//! Who is alive, without comparing clocks.
+//!
+//! Each worker keeps one member entry and beats by writing it anew. Another may declare it dead only after it has itself
+//! seen that entry unchanged for a full TTL, on its own steady clock, and does so by deleting the entry with the version it
+//! saw: a beat in between makes that fail. The worker, for its part, counts its lease from before a beat was sent, and
+//! stops starting messages a good while before the TTL is over.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::{Entry, Version};
+use crate::planted::{self, Bug};
+
+/// What a member entry says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Grows with every beat.
+    pub beat: u64,
+    /// The topics it works.
+    pub topics: Vec<String>,
+    /// How many messages it can run at once.
+    pub slots: u32,
+}
+
+impl Member {
+    /// What an entry says; no panic on whatever is stored there.
+    pub fn decode(entry: &Entry) -> Result<Self> {
+        serde_json::from_slice(&entry.value).map_err(|error| {
+            let what = format!(
+                "ledger entry {} cannot be understood; was it written by a newer version?",
+                entry.key
+            );
+            Error::new(ErrorKind::Corrupt, what).caused_by(error)
+        })
+    }
+
+    /// The value to store.
+    pub fn encode(&self) -> Bytes {
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+}
+
+/// How long a worker may start messages after sending a beat that was accepted: less than the TTL, because two clocks may
+/// run at slightly different speeds.
+pub fn lease(ttl: Duration) -> Duration {
+    ttl * 4 / 5
+}
+
+/// How often a worker beats.
+pub fn beat_interval(ttl: Duration) -> Duration {
+    ttl / 4
+}
+
+/// What this worker has seen of the others, and since when.
+#[derive(Debug, Default)]
+pub struct Sightings {
+    seen: BTreeMap<String, (Version, Moment)>,
+}
+
+impl Sightings {
+    /// Notes the entries as they are at this moment, and returns those that have not changed for a full TTL.
+    pub fn look(&mut self, entries: &[Entry], now: Moment, ttl: Duration) -> Vec<Entry> {
+        let ttl = if planted::is(Bug::HastyDeath) { ttl / 2 } else { ttl };
+        let before = std::mem::take(&mut self.seen);
+        let mut silent = Vec::new();
+        for entry in entries {
+            let since = match before.get(entry.key.as_str()) {
+                Some((version, since)) if *version == entry.version => *since,
+                _ => now,
+            };
+            if now.since(since) >= ttl {
+                silent.push(entry.clone());
+            }
+            self.seen.insert(entry.key.as_str().to_owned(), (entry.version, since));
+        }
+        silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::EntryKey;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn entry(name: &str, version: u64) -> Entry {
+        Entry { key: EntryKey::raw(name), version: Version(version), value: Bytes::new() }
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::at(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn g1_only_a_full_ttl_of_silence_seen_with_own_eyes_counts() {
+        let mut sightings = Sightings::default();
+        assert!(sightings.look(&[entry("a", 1)], at(100), TTL).is_empty());
+        assert!(sightings.look(&[entry("a", 1)], at(109), TTL).is_empty());
+        assert_eq!(sightings.look(&[entry("a", 1)], at(110), TTL), [entry("a", 1)]);
+    }
+
+    #[test]
+    fn a_beat_starts_the_count_anew() {
+        let mut sightings = Sightings::default();
+        sightings.look(&[entry("a", 1)], at(0), TTL);
+        sightings.look(&[entry("a", 2)], at(9), TTL);
+        assert!(sightings.look(&[entry("a", 2)], at(18), TTL).is_empty());
+        assert_eq!(sightings.look(&[entry("a", 2)], at(19), TTL).len(), 1);
+    }
+
+    #[test]
+    fn one_that_went_and_came_back_is_new() {
+        let mut sightings = Sightings::default();
+        sightings.look(&[entry("a", 1)], at(0), TTL);
+        sightings.look(&[], at(5), TTL);
+        assert!(sightings.look(&[entry("a", 1)], at(11), TTL).is_empty());
+    }
+
+    #[test]
+    fn the_lease_ends_before_anyone_may_declare_death() {
+        assert!(lease(TTL) < TTL);
+        assert!(beat_interval(TTL) * 2 < lease(TTL), "a lost beat does not end the lease");
+    }
+}

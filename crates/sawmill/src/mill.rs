@@ -1,0 +1,332 @@
+//! The library's front door: open a store, create topics, push, start workers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::dead::DeadLetters;
+use crate::engine::{self, Engine, Namespace};
+use crate::env::Env;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::{EntryKey, Ledger};
+use crate::log::{Log, Record};
+use crate::memory::MemoryEngine;
+use crate::message::{IdMaker, MessageId, Push};
+use crate::shard::{ShardState, shard_of};
+use crate::topic::{GroupName, Lane, Topic, TopicName, TopicSpec};
+use crate::worker::{WorkerBuilder, base_name};
+
+/// A store that is open: push to it, and start workers on it. Clones share it.
+#[derive(Clone)]
+pub struct Sawmill {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    log: Arc<dyn Log>,
+    ledger: Arc<dyn Ledger>,
+    env: Env,
+    ids: IdMaker,
+    /// Where the next message without a key goes.
+    next_shard: AtomicUsize,
+    topics: Mutex<BTreeMap<TopicName, Topic>>,
+    /// Names of known engines that can do exactly-once, for the error of those that cannot.
+    exactly_once: Vec<&'static str>,
+}
+
+/// How to open a store; made by [`Sawmill::options`].
+#[derive(Clone)]
+#[must_use = "nothing is opened before `open` is called"]
+pub struct OpenOptions {
+    engines: Vec<Arc<dyn Engine>>,
+    namespace: Option<String>,
+    ledger: Option<String>,
+    env: Option<Env>,
+}
+
+impl OpenOptions {
+    /// Adds an engine, so that its URLs can be opened.
+    pub fn engine(mut self, engine: impl Engine) -> Self {
+        self.engines.push(Arc::new(engine));
+        self
+    }
+
+    /// Keeps this installation apart from others in the same store; `default` if not set.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Keeps the ledger in another store than the messages.
+    pub fn ledger(mut self, url: impl Into<String>) -> Self {
+        self.ledger = Some(url.into());
+        self
+    }
+
+    /// Takes time, randomness and tasks from elsewhere than the system.
+    pub fn env(mut self, env: Env) -> Self {
+        self.env = Some(env);
+        self
+    }
+
+    /// Opens the store with this URL, creating or migrating what it needs.
+    pub async fn open(self, url: &str) -> Result<Sawmill> {
+        let namespace = self.namespace.as_deref().map_or_else(|| Ok(Namespace::default()), str::parse)?;
+        let store = engine::open(&self.engines, url, &namespace).await?;
+        let ledger = match &self.ledger {
+            None => store.ledger,
+            Some(url) => engine::open(&self.engines, url, &namespace).await?.ledger,
+        };
+        let log =
+            store.log.ok_or_else(|| Error::invalid("this engine keeps no messages: use it as a ledger"))?;
+        let ledger =
+            ledger.ok_or_else(|| Error::invalid("this engine keeps no ledger: name another one for it"))?;
+        let able = self.engines.iter().filter(|engine| engine.capabilities().exactly_once);
+        let able = able.map(|engine| engine.name()).collect();
+        Ok(Sawmill::assemble(log, ledger, self.env.unwrap_or_else(Env::system), able))
+    }
+}
+
+impl Sawmill {
+    /// Opens a store of the engines that this crate itself has; only `memory:` for now. For others see
+    /// [`options`](Sawmill::options), or the engine's own `open`.
+    pub async fn open(url: &str) -> Result<Self> {
+        Self::options().open(url).await
+    }
+
+    /// How to open a store, when there is more to say than its URL.
+    pub fn options() -> OpenOptions {
+        OpenOptions { engines: vec![Arc::new(MemoryEngine)], namespace: None, ledger: None, env: None }
+    }
+
+    /// A log and a ledger put together by hand.
+    pub fn from_parts(log: Arc<dyn Log>, ledger: Arc<dyn Ledger>, env: Env) -> Self {
+        Self::assemble(log, ledger, env, Vec::new())
+    }
+
+    fn assemble(
+        log: Arc<dyn Log>,
+        ledger: Arc<dyn Ledger>,
+        env: Env,
+        exactly_once: Vec<&'static str>,
+    ) -> Self {
+        let next_shard = AtomicUsize::new(env.dice().roll() as usize);
+        let inner = Inner {
+            log,
+            ledger,
+            env,
+            ids: IdMaker::new(),
+            next_shard,
+            topics: Mutex::default(),
+            exactly_once,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    // ── topics ──
+
+    /// Creates a topic with the usual settings, or finds the one that is there.
+    pub async fn create_topic(&self, name: &str) -> Result<Topic> {
+        let name = base_name(name)?;
+        match self.log().topic(&name).await? {
+            Some(topic) => Ok(topic),
+            None => self.log().create_topic(&TopicSpec::new(name)).await,
+        }
+    }
+
+    /// Creates a topic with settings of one's own. One that exists with another number of shards is an error.
+    pub async fn create_topic_with(&self, spec: &TopicSpec) -> Result<Topic> {
+        base_name(&spec.name.to_string())?;
+        spec.check()?;
+        self.log().create_topic(spec).await
+    }
+
+    /// All topics, without the lanes of their groups.
+    pub async fn topics(&self) -> Result<Vec<Topic>> {
+        let mut topics = self.log().topics().await?;
+        topics.retain(|topic| topic.name.as_lane().is_none());
+        Ok(topics)
+    }
+
+    /// Deletes a topic with all its messages, and the lanes of its groups. Its workers stop.
+    pub async fn delete_topic(&self, name: &str) -> Result<()> {
+        let topic = self.find_topic(name).await?;
+        for other in self.log().topics().await? {
+            if other.name.base() == topic.name.base() {
+                self.log().delete_topic(&other).await?;
+            }
+        }
+        self.cached().retain(|name, _| name.base() != topic.name.base());
+        Ok(())
+    }
+
+    /// The topic with this name; an error if there is none.
+    pub(crate) async fn find_topic(&self, name: &str) -> Result<Topic> {
+        let name = base_name(name)?;
+        self.find(&name).await
+    }
+
+    async fn find(&self, name: &TopicName) -> Result<Topic> {
+        if let Some(topic) = self.cached().get(name) {
+            return Ok(topic.clone());
+        }
+        let found = self.log().topic(name).await?;
+        let topic = found.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("topic {name} does not exist: create it first"))
+        })?;
+        self.cached().insert(name.clone(), topic.clone());
+        Ok(topic)
+    }
+
+    fn cached(&self) -> std::sync::MutexGuard<'_, BTreeMap<TopicName, Topic>> {
+        self.inner.topics.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    // ── pushing ──
+
+    /// Pushes a message and returns its id. When this returns, the message is durable.
+    pub async fn push(&self, topic: &str, message: impl Into<Push>) -> Result<MessageId> {
+        let ids = self.push_many(topic, [message]).await?;
+        ids.first().copied().ok_or_else(|| Error::invalid("nothing was pushed"))
+    }
+
+    /// Pushes messages and returns their ids, in the same order. When this returns, all are durable. If one of them
+    /// cannot be pushed at all, none is.
+    pub async fn push_many<M: Into<Push>>(
+        &self,
+        topic: &str,
+        messages: impl IntoIterator<Item = M>,
+    ) -> Result<Vec<MessageId>> {
+        let name = base_name(topic)?;
+        let topic = self.find(&name).await?;
+        let now = self.env().wall();
+        let capabilities = self.log().capabilities();
+        let messages: Vec<Push> = messages.into_iter().map(Into::into).collect();
+        let mut ids = Vec::with_capacity(messages.len());
+        self.inner.ids.make(self.env(), messages.len(), |id| ids.push(id));
+        let count = messages.len();
+        let mut records = Vec::with_capacity(count);
+        let first = self.inner.next_shard.fetch_add(1, Ordering::Relaxed);
+        for (nth, (push, id)) in messages.into_iter().zip(&ids).enumerate() {
+            let message = push.into_message(*id, now)?;
+            capabilities.check(&message)?;
+            let shard = match &message.key {
+                Some(key) => shard_of(key, topic.shards),
+                None => keyless_shard(first, nth, count, topic.shards),
+            };
+            records.push(Record { shard, message });
+        }
+        if records.is_empty() {
+            return Ok(ids);
+        }
+        match self.log().append(&topic, now, records.clone()).await {
+            // The topic may have been deleted and created anew since it was looked up.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.cached().remove(&name);
+                let topic = self.find(&name).await?;
+                self.log().append(&topic, now, records).await?;
+            }
+            answer => answer?,
+        }
+        Ok(ids)
+    }
+
+    // ── working ──
+
+    /// A worker for one topic; see [`WorkerBuilder`] for its settings.
+    pub fn worker(&self, topic: impl Into<String>) -> WorkerBuilder {
+        self.worker_for([topic])
+    }
+
+    /// A worker for several topics, the first having priority over the second, and so on.
+    pub fn worker_for<T: Into<String>>(&self, topics: impl IntoIterator<Item = T>) -> WorkerBuilder {
+        WorkerBuilder::new(self.clone(), topics.into_iter().map(Into::into).collect())
+    }
+
+    /// The dead letters of a group of a topic.
+    pub async fn dead_letters(&self, topic: &str, group: &str) -> Result<DeadLetters> {
+        let topic = self.find_topic(topic).await?;
+        let group: GroupName = group.parse()?;
+        let lane = |lane| topic.name.lane(&group, lane);
+        let missing = |_| {
+            let what =
+                format!("topic {} has no group {group}: a group begins with its first worker", topic.name);
+            Error::new(ErrorKind::NotFound, what)
+        };
+        let dead = self.find(&lane(Lane::Dead)).await.map_err(missing)?;
+        let retry = self.find(&lane(Lane::Retry)).await.map_err(missing)?;
+        Ok(DeadLetters::new(self.clone(), dead, retry))
+    }
+
+    // ── for the rest of the library ──
+
+    pub(crate) fn log(&self) -> &dyn Log {
+        &*self.inner.log
+    }
+
+    pub(crate) fn ledger(&self) -> &dyn Ledger {
+        &*self.inner.ledger
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.inner.env
+    }
+
+    pub(crate) fn require_exactly_once(&self) -> Result<()> {
+        if self.log().capabilities().exactly_once {
+            return Ok(());
+        }
+        let able = match self.inner.exactly_once.as_slice() {
+            [] => "no engine that was added can".to_owned(),
+            able => format!("engines that can: {}", able.join(", ")),
+        };
+        let what = format!(
+            "this engine cannot deliver exactly once ({able}): use at-least-once with a handler that may repeat, or at-most-once"
+        );
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
+
+    /// The groups that read a topic, or a lane.
+    pub(crate) async fn groups_of(&self, topic: &Topic) -> Result<Vec<GroupName>> {
+        match topic.name.as_lane() {
+            Some((_, Lane::Dead)) => Ok(vec![crate::dead::readers()?]),
+            Some((group, Lane::Retry)) => Ok(vec![group.clone()]),
+            None => {
+                let entries = self.ledger().list(&EntryKey::groups(topic)).await?;
+                entries.iter().map(|entry| entry.key.last().parse()).collect()
+            }
+        }
+    }
+
+    /// What a group knows of each shard of a topic.
+    pub(crate) async fn shard_states(&self, topic: &Topic, group: &GroupName) -> Result<Vec<ShardState>> {
+        let mut states = vec![ShardState::default(); usize::from(topic.shards)];
+        for entry in self.ledger().list(&EntryKey::shards(topic, group)).await? {
+            let shard: Option<usize> = entry.key.last().parse().ok();
+            if let Some(place) = shard.and_then(|shard| states.get_mut(shard)) {
+                *place = ShardState::decode(&entry.key, &entry.value)?;
+            }
+        }
+        Ok(states)
+    }
+}
+
+/// Messages without a key are spread over the shards in runs, each push beginning at the next shard: a block of a run
+/// is read and claimed at once, and a large push has work for many workers.
+fn keyless_shard(first: usize, nth: usize, count: usize, shards: u16) -> u16 {
+    let run = count.div_ceil(usize::from(shards)).max(1);
+    (first.wrapping_add(nth / run) % usize::from(shards)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keyless_messages_spread_in_runs() {
+        let shards: Vec<u16> = (0..8).map(|nth| keyless_shard(1, nth, 8, 4)).collect();
+        assert_eq!(shards, [1, 1, 2, 2, 3, 3, 0, 0]);
+        assert_eq!(keyless_shard(usize::MAX, 3, 4, 4), (usize::MAX.wrapping_add(3) % 4) as u16);
+        assert!((0..5).all(|nth| keyless_shard(7, nth, 5, 1) == 0));
+    }
+}

@@ -1,0 +1,91 @@
+//! Bugs that can be switched on, to show that the simulation would find them.
+//!
+//! Each stands at the one place in the core where the mistake would be made. Without the feature `planted` every hook is
+//! the constant `false`, and nothing of this is left in the program.
+
+macro_rules! bugs {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// The bugs that are planted in the core.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Bug {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Bug {
+            /// All of them, each with what is wrong.
+            pub const ALL: &[(Bug, &str)] = &[$((Bug::$name, concat!($($doc),+)),)+];
+        }
+    };
+}
+
+bugs! {
+    /// A worker writes its progress into a claim that another has taken over.
+    DroppedFence,
+    /// A message is marked done before its handler has run.
+    AckBeforeEffect,
+    /// Messages are started without looking whether the lease is still good.
+    NoLeaseCheck,
+    /// The lease is counted from the answer of the renewal, not from before it was sent.
+    LeaseFromAnswer,
+    /// A worker is declared dead after half the TTL.
+    HastyDeath,
+    /// A worker is declared dead whatever its version is by now.
+    UncheckedDeath,
+    /// Claims are adopted by a list of members that is older than the claims.
+    StaleMembers,
+    /// A failed message is marked done before its retry is in the log.
+    RetryAfterMark,
+    /// In ordered groups a shard is grabbed although another worker holds a claim on it.
+    OrderedGrabsAnyway,
+    /// In ordered groups a shard is handed over while its handlers still run.
+    HandoverWhileRunning,
+    /// What a dead worker claimed under at-most-once is run again.
+    LostRunsAgain,
+    /// A commit with an unknown outcome is taken for one that failed.
+    UnknownMeansNo,
+    /// A commit with an unknown outcome is taken for one that succeeded.
+    UnknownMeansYes,
+    /// A conflict is taken for a success.
+    ConflictMeansYes,
+    /// Messages of one key run at the same time.
+    NoKeyQueue,
+    /// The cursor moves past messages that were read but not taken.
+    CursorTooFar,
+    /// An adopted block skips one message more than was done.
+    SkipsOneMore,
+    /// The worker waits for hints alone, and never polls.
+    HintsOnly,
+    /// A worker that was removed goes on with what it held.
+    RemovedGoesOn,
+}
+
+#[cfg(feature = "planted")]
+mod switch {
+    use super::Bug;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    static ON: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+    /// Switches one bug on, or all off. For the whole process.
+    pub fn plant(bug: Option<Bug>) {
+        ON.store(bug.map_or(usize::MAX, |bug| bug as usize), Ordering::SeqCst);
+    }
+
+    pub(crate) fn is(bug: Bug) -> bool {
+        ON.load(Ordering::Relaxed) == bug as usize
+    }
+}
+
+#[cfg(not(feature = "planted"))]
+mod switch {
+    use super::Bug;
+
+    #[inline(always)]
+    pub(crate) const fn is(_bug: Bug) -> bool {
+        false
+    }
+}
+
+pub(crate) use switch::is;
+#[cfg(feature = "planted")]
+pub use switch::plant;

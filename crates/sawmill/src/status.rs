@@ -1,0 +1,83 @@
+//! Where a group stands: how much waits, is claimed, is retried, is done, is dead.
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::mill::Sawmill;
+use crate::shard::{ShardState, Tally};
+use crate::topic::{GroupName, Lane, Topic};
+
+/// Where a group of a topic stands. Every message pushed is in exactly one of these counts, once nothing moves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Readable, and not handed out.
+    pub waiting: u64,
+    /// Not due yet.
+    pub scheduled: u64,
+    /// Handed out to a worker, and not settled.
+    pub claimed: u64,
+    /// Failed, and waiting for the next attempt or in the middle of it.
+    pub retrying: u64,
+    /// Done.
+    pub done: u64,
+    /// On the dead-letter lane.
+    pub dead: u64,
+    /// Dropped: by a person, or because the group only logs what it gives up.
+    pub dropped: u64,
+    /// When the oldest waiting message was pushed.
+    pub oldest: Option<Timestamp>,
+}
+
+impl Sawmill {
+    /// Where a group of a topic stands.
+    pub async fn status(&self, topic: &str, group: &str) -> Result<GroupStatus> {
+        let topic = self.find_topic(topic).await?;
+        let group: GroupName = group.parse()?;
+        let own = self.count(&topic, &group).await?;
+        let mut status = GroupStatus {
+            waiting: own.waiting,
+            scheduled: own.scheduled,
+            claimed: own.claimed,
+            done: own.tally.done,
+            dropped: own.tally.dropped,
+            oldest: own.oldest,
+            ..GroupStatus::default()
+        };
+        if let Some(lane) = self.log().topic(&topic.name.lane(&group, Lane::Retry)).await? {
+            let retry = self.count(&lane, &group).await?;
+            status.retrying = retry.waiting + retry.scheduled + retry.claimed;
+            status.done += retry.tally.done;
+            status.dropped += retry.tally.dropped;
+        }
+        if let Some(lane) = self.log().topic(&topic.name.lane(&group, Lane::Dead)).await? {
+            let dead = self.count(&lane, &crate::dead::readers()?).await?;
+            status.dead = dead.waiting + dead.claimed;
+            status.dropped += dead.tally.dropped;
+        }
+        Ok(status)
+    }
+
+    async fn count(&self, topic: &Topic, group: &GroupName) -> Result<Count> {
+        let states = self.shard_states(topic, group).await?;
+        let after: Vec<_> = (0..).zip(&states).map(|(shard, state)| (shard, state.cursor.clone())).collect();
+        let backlog = self.log().backlog(topic, &after).await?;
+        let mut tally = Tally::default();
+        for state in &states {
+            tally += state.tally;
+        }
+        Ok(Count {
+            waiting: backlog.ready.iter().sum(),
+            scheduled: backlog.aside,
+            claimed: states.iter().map(ShardState::claimed).sum(),
+            tally,
+            oldest: backlog.oldest,
+        })
+    }
+}
+
+struct Count {
+    waiting: u64,
+    scheduled: u64,
+    claimed: u64,
+    tally: Tally,
+    oldest: Option<Timestamp>,
+}

@@ -1,0 +1,134 @@
+//! The beat: keeps this worker's member entry alive, and notices when it was declared dead.
+
+use std::sync::Arc;
+
+use super::{Ended, Shared, slot};
+use crate::claim::WorkerId;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::{Commit, EntryKey, Version, Write};
+use crate::member::{Member, beat_interval, lease};
+use crate::planted::{self, Bug};
+
+/// This worker as a member of its group.
+pub(super) struct Registered {
+    key: EntryKey,
+    member: Member,
+    version: Version,
+}
+
+/// Joins the group under a new id.
+pub(super) async fn register(shared: &Shared) -> Result<Registered> {
+    let env = shared.env();
+    let id = WorkerId::new(format!("{}-{:08x}", shared.builder.name, env.dice().roll() as u32));
+    let member = Member {
+        beat: 1,
+        topics: shared.topics().iter().map(|topic| topic.uid.clone()).collect(),
+        slots: u32::try_from(shared.builder.slots).unwrap_or(u32::MAX),
+    };
+    let key = EntryKey::member(&shared.group, id.as_str());
+    let write = Write { key: key.clone(), expect: None, value: Some(member.encode()) };
+    let ledger = shared.builder.mill.ledger();
+    let sent = env.now();
+    let version = match ledger.commit(write).await? {
+        Commit::Done(version) => version,
+        // Nobody else uses this id: if an entry is there, it is ours.
+        Commit::Conflict | Commit::Unknown => match ledger.get(&key).await? {
+            Some(entry) => entry.version,
+            None => {
+                let message = "joining the group had no clear answer from the store: try again";
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+        },
+    };
+    tracing::info!(worker = %id, group = %shared.group, "joined");
+    shared.bench().join(id, lease_until(shared, sent));
+    Ok(Registered { key, member, version })
+}
+
+fn lease_until(shared: &Shared, sent: Moment) -> Moment {
+    let from = if planted::is(Bug::LeaseFromAnswer) { shared.env().now() } else { sent };
+    from + lease(shared.builder.ttl)
+}
+
+/// Beats until the foreman is done, then leaves the group.
+pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
+    let env = shared.env().clone();
+    let interval = beat_interval(shared.builder.ttl);
+    let mut pause = interval;
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.foreman_done.cancelled() => break,
+            () = env.sleep(env.dice().jitter(pause)) => {}
+        }
+        pause = match beat(&shared, &mut registered).await {
+            Ok(true) => {
+                // Messages may have waited for the lease.
+                slot::fill(&shared);
+                shared.wake.notify_one();
+                interval
+            }
+            Ok(false) => {
+                tracing::warn!(member = %registered.key, "declared dead by others; joining anew");
+                shared.bench().evict();
+                shared.counts().rejoined += 1;
+                match register(&shared).await {
+                    Ok(anew) => {
+                        registered = anew;
+                        shared.wake.notify_one();
+                        interval
+                    }
+                    Err(_) => interval / 4,
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the member entry could not be renewed");
+                interval / 4
+            }
+        };
+    }
+    leave(&shared, registered).await;
+    shared.ended.send_replace(Some(Ended));
+}
+
+/// Writes the entry anew. False if it is gone.
+async fn beat(shared: &Shared, registered: &mut Registered) -> Result<bool> {
+    let ledger = shared.builder.mill.ledger();
+    if shared.bench().me().is_none() {
+        return Ok(false);
+    }
+    loop {
+        registered.member.beat += 1;
+        let write = Write {
+            key: registered.key.clone(),
+            expect: Some(registered.version),
+            value: Some(registered.member.encode()),
+        };
+        let sent = shared.env().now();
+        let answer = ledger.commit(write).await?;
+        if let Commit::Done(version) = answer {
+            registered.version = version;
+            shared.bench().renew(lease_until(shared, sent));
+            return Ok(true);
+        }
+        // An earlier beat whose outcome was unknown may have been written after all: go on from what is there.
+        match ledger.get(&registered.key).await? {
+            Some(entry) => registered.version = entry.version,
+            None => return Ok(false),
+        }
+        if answer == Commit::Unknown {
+            return Err(Error::new(ErrorKind::Unknown, "a beat had no clear answer from the store"));
+        }
+    }
+}
+
+/// Deletes the entry. If that fails, others will find it silent.
+async fn leave(shared: &Shared, registered: Registered) {
+    shared.bench().evict();
+    let write = Write { key: registered.key.clone(), expect: Some(registered.version), value: None };
+    match shared.builder.mill.ledger().commit(write).await {
+        Ok(_) => tracing::info!(member = %registered.key, "left"),
+        Err(error) => tracing::warn!(%error, member = %registered.key, "left without saying so"),
+    }
+}

@@ -1,0 +1,580 @@
+//! The bench: what a worker has in hand, and which message runs next.
+//!
+//! It holds the messages of the worker's claims, one line per key so that messages of a key never run at the same time,
+//! and what became of them. It is plain state: no clock, no store, no task. Whoever changes it holds its lock for a moment.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::pace::Pace;
+use crate::claim::{Claim, Progress, Token, WorkerId};
+use crate::clock::Moment;
+use crate::message::Message;
+use crate::planted::{self, Bug};
+use crate::retry::Failure;
+use crate::shard::{Fate, Report};
+
+/// The number of a claim on this bench. Unlike a token it differs between shards, and it is never used again.
+pub(crate) type Ticket = u64;
+
+/// What a worker has in hand.
+pub(crate) struct Bench {
+    slots: usize,
+    /// The most messages to have in hand at once.
+    most: usize,
+    pace: Pace,
+    /// Under which id this worker is a member; nothing starts while it is none.
+    me: Option<WorkerId>,
+    /// Nothing starts from this moment on, unless the lease is renewed.
+    lease_until: Moment,
+    stopped: bool,
+    tickets: Ticket,
+    held: BTreeMap<Ticket, Held>,
+    ready: VecDeque<Item>,
+    /// Messages of ordered groups that wait in place for their next attempt.
+    waiting: BTreeMap<(Moment, u64), Item>,
+    waits: u64,
+    lines: BTreeMap<LineKey, VecDeque<Item>>,
+    failed: Vec<Failed>,
+    /// Unsettled messages of claims that are not being closed.
+    in_hand: usize,
+    running: usize,
+    started: u64,
+    done: u64,
+    /// Tasks that take messages from here.
+    pub(super) runners: usize,
+}
+
+/// Messages of one key in one topic, lanes included, form a line.
+type LineKey = (usize, Bytes);
+
+/// A message in hand.
+#[derive(Debug, Clone)]
+pub(crate) struct Item {
+    pub(crate) ticket: Ticket,
+    pub(crate) index: u32,
+    /// How many attempts have failed.
+    pub(crate) failed: u32,
+    /// How many workers died holding it.
+    deaths: u32,
+    pub(crate) message: Arc<Message>,
+    pub(crate) failures: Vec<Failure>,
+    line: Option<LineKey>,
+}
+
+impl Item {
+    /// Which attempt is next, from 1. A worker's death counts, because it may have been in the middle of one.
+    pub(crate) fn attempt(&self) -> u32 {
+        1 + self.failed + self.deaths
+    }
+}
+
+/// A claim in hand.
+struct Held {
+    source: usize,
+    token: Token,
+    fates: BTreeMap<Fate, Progress>,
+    failures: BTreeMap<u32, u32>,
+    open: usize,
+    running: usize,
+    /// There is something to report.
+    dirty: bool,
+    /// Nothing of it is started any more: it is to be given back.
+    closing: bool,
+    cancelled: CancellationToken,
+}
+
+/// A message that may start now.
+pub(crate) struct Start {
+    pub(crate) item: Item,
+    pub(crate) source: usize,
+    pub(crate) token: Token,
+    pub(crate) cancelled: CancellationToken,
+}
+
+/// What follows when a handler has ended.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Nothing more is to be done.
+    Settled(Fate),
+    /// It stays in its place and runs again, after this time.
+    Again { after: Duration, failure: Option<Failure> },
+    /// A copy of it must be in the log before it counts as settled.
+    Copy(Copy, Option<Failure>),
+    /// As if it had never been started.
+    Untouched,
+}
+
+/// The copy of a failed message that is to be appended to a lane.
+#[derive(Debug, Clone)]
+pub(crate) enum Copy {
+    Retry { after: Duration, counted: bool },
+    Dead { reason: String },
+}
+
+/// A message that failed and whose copy is not in the log yet.
+pub(crate) struct Failed {
+    pub(crate) item: Item,
+    pub(crate) source: usize,
+    pub(crate) copy: Copy,
+}
+
+/// A claim that has come into hand.
+pub(crate) struct Incoming {
+    pub(crate) source: usize,
+    /// The index of the topic, lanes counting as the topic they belong to.
+    pub(crate) topic: usize,
+    pub(crate) claim: Claim,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) cancelled: CancellationToken,
+}
+
+impl Bench {
+    pub(crate) fn new(slots: usize, most: usize, grab_most: usize) -> Self {
+        Self {
+            slots,
+            most,
+            pace: Pace::new(slots, grab_most),
+            me: None,
+            lease_until: Moment::default(),
+            stopped: false,
+            tickets: 0,
+            held: BTreeMap::new(),
+            ready: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            waits: 0,
+            lines: BTreeMap::new(),
+            failed: Vec::new(),
+            in_hand: 0,
+            running: 0,
+            started: 0,
+            done: 0,
+            runners: 0,
+        }
+    }
+
+    // ── membership ──
+
+    pub(crate) fn me(&self) -> Option<&WorkerId> {
+        self.me.as_ref()
+    }
+
+    pub(crate) fn join(&mut self, me: WorkerId, lease_until: Moment) {
+        (self.me, self.lease_until) = (Some(me), lease_until);
+    }
+
+    pub(crate) fn renew(&mut self, lease_until: Moment) {
+        self.lease_until = lease_until;
+    }
+
+    pub(crate) fn is_leased(&self, now: Moment) -> bool {
+        self.me.is_some() && (now < self.lease_until || planted::is(Bug::NoLeaseCheck))
+    }
+
+    pub(crate) fn may_start(&self, now: Moment) -> bool {
+        self.is_leased(now) && !self.stopped
+    }
+
+    /// This worker was declared dead: all its claims are lost.
+    pub(crate) fn evict(&mut self) {
+        self.me = None;
+        if planted::is(Bug::RemovedGoesOn) {
+            return;
+        }
+        for ticket in self.held.keys().copied().collect::<Vec<_>>() {
+            self.lose(ticket);
+        }
+    }
+
+    // ── claims come and go ──
+
+    /// Takes a claim in hand, without what is done already. No messages at all means that they are gone from the log.
+    pub(crate) fn take(
+        &mut self,
+        incoming: Incoming,
+        wait: impl Fn(u32) -> Option<Duration>,
+        now: Moment,
+    ) -> Ticket {
+        let Incoming { source, topic, claim, messages, cancelled } = incoming;
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let mut open = 0;
+        let mut fates = BTreeMap::new();
+        if messages.is_empty() {
+            // They are gone from the log: there is nothing to be done about them.
+            fates.insert(
+                Fate::Dropped,
+                (0..claim.count).filter(|index| !claim.done.contains(*index)).collect(),
+            );
+        }
+        for (index, message) in (0..claim.count).zip(messages) {
+            let skipped = planted::is(Bug::SkipsOneMore) && index > 0 && claim.done.contains(index - 1);
+            if claim.done.contains(index) || skipped {
+                continue;
+            }
+            open += 1;
+            let failed_here = claim.failures.get(&index).copied().unwrap_or(0);
+            let line = message.key.clone().filter(|_| !planted::is(Bug::NoKeyQueue)).map(|key| (topic, key));
+            let item = Item {
+                ticket,
+                index,
+                failed: message.failed_attempts() + failed_here,
+                deaths: claim.deaths,
+                message: Arc::new(message),
+                failures: Vec::new(),
+                line: line.clone(),
+            };
+            match line.and_then(|line| self.lines.get_mut(&line)) {
+                Some(line) => line.push_back(item),
+                None => {
+                    if let Some(line) = &item.line {
+                        self.lines.insert(line.clone(), VecDeque::new());
+                    }
+                    match (failed_here > 0).then(|| wait(item.failed)).flatten() {
+                        Some(after) => self.wait(item, now + after),
+                        None => self.ready.push_back(item),
+                    }
+                }
+            }
+        }
+        self.in_hand += open;
+        let held = Held {
+            source,
+            token: claim.token,
+            fates,
+            failures: claim.failures,
+            open,
+            running: 0,
+            dirty: open == 0,
+            closing: false,
+            cancelled,
+        };
+        self.held.insert(ticket, held);
+        ticket
+    }
+
+    /// The claim is another's now: drop it, and tell the handlers that still run.
+    pub(crate) fn lose(&mut self, ticket: Ticket) {
+        if let Some(held) = self.held.remove(&ticket) {
+            held.cancelled.cancel();
+            if !held.closing {
+                self.in_hand -= held.open;
+            }
+            self.purge(|item| item.ticket == ticket);
+        }
+    }
+
+    /// Starts nothing more of the claims of this source.
+    pub(crate) fn close(&mut self, source: usize) {
+        let mut closed = false;
+        for held in self.held.values_mut().filter(|held| held.source == source && !held.closing) {
+            held.closing = true;
+            closed = true;
+            self.in_hand -= held.open;
+        }
+        if closed {
+            let tickets: Vec<Ticket> = self.tickets_of(source).collect();
+            self.purge(|item| tickets.contains(&item.ticket));
+        }
+    }
+
+    /// Starts nothing more at all.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    fn tickets_of(&self, source: usize) -> impl Iterator<Item = Ticket> + '_ {
+        self.held.iter().filter(move |(_, held)| held.source == source).map(|(ticket, _)| *ticket)
+    }
+
+    /// Drops messages that are not running, and lets the next in their lines come forward.
+    fn purge(&mut self, drop: impl Fn(&Item) -> bool) {
+        for queue in self.lines.values_mut() {
+            queue.retain(|item| !drop(item));
+        }
+        let mut freed = Vec::new();
+        self.ready.retain(|item| {
+            let dropped = drop(item);
+            if dropped {
+                freed.extend(item.line.clone());
+            }
+            !dropped
+        });
+        self.waiting.retain(|_, item| {
+            let dropped = drop(item);
+            if dropped {
+                freed.extend(item.line.clone());
+            }
+            !dropped
+        });
+        for line in freed {
+            self.advance(Some(line));
+        }
+    }
+
+    /// The first of this line has gone: the next one comes forward.
+    fn advance(&mut self, line: Option<LineKey>) {
+        let Some(line) = line else { return };
+        match self.lines.get_mut(&line).and_then(VecDeque::pop_front) {
+            Some(next) => self.ready.push_back(next),
+            None => {
+                self.lines.remove(&line);
+            }
+        }
+    }
+
+    fn wait(&mut self, item: Item, until: Moment) {
+        self.waits += 1;
+        self.waiting.insert((until, self.waits), item);
+    }
+
+    // ── messages run ──
+
+    /// The next message that may start now. Its handler must be called before anything else happens.
+    pub(crate) fn next(&mut self, now: Moment) -> Option<Start> {
+        if !self.may_start(now) {
+            return None;
+        }
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            let item = first.remove();
+            self.ready.push_back(item);
+        }
+        let item = self.ready.pop_front()?;
+        let held = self.held.get_mut(&item.ticket)?;
+        held.running += 1;
+        self.running += 1;
+        self.started += 1;
+        let start = Start { source: held.source, token: held.token, cancelled: held.cancelled.clone(), item };
+        if planted::is(Bug::AckBeforeEffect) {
+            self.settle(start.item.ticket, start.item.index, Fate::Done);
+        }
+        Some(start)
+    }
+
+    /// A handler has ended.
+    pub(crate) fn finish(&mut self, mut item: Item, verdict: Verdict, took: Duration, now: Moment) {
+        self.running -= 1;
+        self.pace.record(took);
+        let Some(held) = self.held.get_mut(&item.ticket) else {
+            // Superseded: what came of it is not for this worker to say.
+            return self.advance(item.line);
+        };
+        held.running -= 1;
+        match verdict {
+            Verdict::Settled(fate) => {
+                self.done += u64::from(fate == Fate::Done);
+                self.settle(item.ticket, item.index, fate);
+                self.advance(item.line);
+            }
+            Verdict::Again { after, failure } => {
+                if let Some(failure) = failure {
+                    *held.failures.entry(item.index).or_default() += 1;
+                    held.dirty = true;
+                    item.failed += 1;
+                    item.failures.push(failure);
+                }
+                if held.closing {
+                    self.advance(item.line);
+                } else if after.is_zero() {
+                    self.ready.push_front(item);
+                } else {
+                    self.wait(item, now + after);
+                }
+            }
+            Verdict::Copy(copy, failure) => {
+                item.failures.extend(failure);
+                let (source, ticket, index) = (held.source, item.ticket, item.index);
+                self.failed.push(Failed { item, source, copy });
+                if planted::is(Bug::RetryAfterMark) {
+                    self.settle(ticket, index, Fate::Retried);
+                }
+            }
+            // Nothing more starts on this bench, and the claim is given back: the line does not matter any more.
+            Verdict::Untouched => {}
+        }
+    }
+
+    fn settle(&mut self, ticket: Ticket, index: u32, fate: Fate) {
+        let Some(held) = self.held.get_mut(&ticket) else { return };
+        if held.fates.values().any(|settled| settled.contains(index)) {
+            return;
+        }
+        held.fates.entry(fate).or_default().insert(index);
+        held.open -= 1;
+        held.dirty = true;
+        if !held.closing {
+            self.in_hand -= 1;
+        }
+    }
+
+    // ── failures leave for their lanes ──
+
+    /// The failed messages whose copies are to be appended. Those of claims that were lost are not among them.
+    pub(crate) fn take_failed(&mut self) -> Vec<Failed> {
+        let (current, lost): (Vec<_>, Vec<_>) = std::mem::take(&mut self.failed)
+            .into_iter()
+            .partition(|failed| self.held.contains_key(&failed.item.ticket));
+        for failed in lost {
+            self.advance(failed.item.line);
+        }
+        current
+    }
+
+    /// Their copies could not be appended: they are tried again.
+    pub(crate) fn put_back_failed(&mut self, failed: Vec<Failed>) {
+        self.failed.extend(failed);
+    }
+
+    /// A failed message needs nothing more here: its copy is in the log.
+    pub(crate) fn failed_settled(&mut self, item: Item, fate: Fate) {
+        self.settle(item.ticket, item.index, fate);
+        self.advance(item.line);
+    }
+
+    /// All open messages of a claim are to become dead letters without being started.
+    pub(crate) fn bury(&mut self, ticket: Ticket, reason: &str) {
+        let Some(source) = self.held.get(&ticket).map(|held| held.source) else { return };
+        let mut buried = Vec::new();
+        let mut pick = |item: &Item| {
+            if item.ticket == ticket {
+                buried.push(item.clone());
+            }
+        };
+        self.ready.iter().for_each(&mut pick);
+        self.waiting.values().for_each(&mut pick);
+        self.lines.values().flatten().for_each(&mut pick);
+        self.purge(|item| item.ticket == ticket);
+        buried.sort_by_key(|item| item.index);
+        for mut item in buried {
+            // It is out of its line already.
+            item.line = None;
+            self.failed.push(Failed { item, source, copy: Copy::Dead { reason: reason.to_owned() } });
+        }
+    }
+
+    // ── reports go to the ledger ──
+
+    /// What there is to say about the claims of a source that hold something new.
+    pub(crate) fn reports(&self, source: usize) -> Vec<(Ticket, Report)> {
+        let wanted = |held: &Held| held.source == source && held.dirty;
+        let report = |held: &Held| Report {
+            token: held.token,
+            fates: held.fates.clone(),
+            failures: held.failures.clone(),
+        };
+        self.held
+            .iter()
+            .filter(|(_, held)| wanted(held))
+            .map(|(ticket, held)| (*ticket, report(held)))
+            .collect()
+    }
+
+    /// The report is in the ledger. A claim of which nothing is open is closed there, and leaves the bench.
+    pub(crate) fn reported(&mut self, ticket: Ticket, report: &Report) {
+        let Some(held) = self.held.get_mut(&ticket) else { return };
+        held.dirty = held.fates != report.fates || held.failures != report.failures;
+        if held.open == 0 && !held.dirty {
+            self.held.remove(&ticket);
+        }
+    }
+
+    /// The sources with claims in hand that have something new to report.
+    pub(crate) fn dirty(&self) -> Vec<usize> {
+        let mut sources: Vec<usize> =
+            self.held.values().filter(|held| held.dirty).map(|held| held.source).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        sources
+    }
+
+    /// The claims in hand of a source, with their tokens.
+    pub(crate) fn tokens(&self, source: usize) -> Vec<(Ticket, Token)> {
+        self.held
+            .iter()
+            .filter(|(_, held)| held.source == source)
+            .map(|(ticket, held)| (*ticket, held.token))
+            .collect()
+    }
+
+    /// True if the claims of this source are closed, nothing of them runs any more, and no failed message of theirs waits
+    /// for its copy: they can be given back.
+    pub(crate) fn is_closed(&self, source: usize) -> bool {
+        let mut held = self.held.values().filter(|held| held.source == source).peekable();
+        let failed = |failed: &Failed| failed.source == source && self.held.contains_key(&failed.item.ticket);
+        let running = |held: &Held| held.running > 0 && !planted::is(Bug::HandoverWhileRunning);
+        held.peek().is_some()
+            && held.all(|held| held.closing && !running(held))
+            && !self.failed.iter().any(failed)
+    }
+
+    /// The claims of this source were given back.
+    pub(crate) fn gave_back(&mut self, source: usize) {
+        self.held.retain(|_, held| held.source != source);
+    }
+
+    // ── how much ──
+
+    /// How many more messages to grab: what the slots can finish soon, less what is in hand.
+    pub(crate) fn room(&self, now: Moment) -> usize {
+        if !self.may_start(now) {
+            return 0;
+        }
+        let idle = self.idle_slots();
+        let wanted = self.pace.target().saturating_sub(self.in_hand).max(idle);
+        // Lines of one key must not fill the hand while other keys could run.
+        wanted.min(self.most.saturating_sub(self.in_hand))
+    }
+
+    /// Slots for which there is no message in hand that could start.
+    pub(crate) fn idle_slots(&self) -> usize {
+        self.slots.saturating_sub(self.running + self.ready.len())
+    }
+
+    /// True if the foreman has something to do: to grab, to settle, to report a claim that is finished.
+    pub(crate) fn wants_foreman(&self) -> bool {
+        2 * self.in_hand <= self.pace.target() || !self.failed.is_empty() || self.stopped
+    }
+
+    pub(crate) fn runners_wanted(&self) -> usize {
+        self.ready.len().min(self.slots.saturating_sub(self.runners))
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.running
+    }
+
+    pub(crate) fn in_hand(&self) -> usize {
+        self.in_hand
+    }
+
+    /// How many handlers were started, and how many messages are done.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.started, self.done)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.failed.is_empty() && self.running == 0
+    }
+
+    /// True if handlers are so quick that progress need not be reported at once.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.pace.target() > 4 * self.slots
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// When the first message that waits in place is to run again.
+    pub(crate) fn next_wait(&self) -> Option<Moment> {
+        self.waiting.keys().next().map(|(until, _)| *until)
+    }
+}

@@ -1,0 +1,74 @@
+//! How much to grab: what the slots can finish in about 200 ms, at least one message each, at most a limit.
+//!
+//! Long jobs are therefore grabbed one at a time, so that no idle worker waits behind a busy one, and short ones in blocks,
+//! so that a block costs one read and one write.
+
+use std::time::Duration;
+
+const AHEAD: Duration = Duration::from_millis(200);
+
+/// Remembers how long handlers take.
+pub(crate) struct Pace {
+    slots: usize,
+    most: usize,
+    /// Nanoseconds, the latest weighing most; nothing is known at first.
+    average: Option<f64>,
+}
+
+impl Pace {
+    pub(crate) fn new(slots: usize, most: usize) -> Self {
+        Self { slots, most, average: None }
+    }
+
+    pub(crate) fn record(&mut self, took: Duration) {
+        let took = took.as_nanos() as f64;
+        self.average = Some(match self.average {
+            // Slower counts at once, faster only over time: to grab too much is worse than to grab too little.
+            Some(average) if took < average => average + (took - average) / 16.0,
+            Some(average) => average + (took - average) / 4.0,
+            None => took,
+        });
+    }
+
+    /// How many messages to have in hand.
+    pub(crate) fn target(&self) -> usize {
+        let each = match self.average {
+            Some(average) => (AHEAD.as_nanos() as f64 / average.max(100.0)).max(1.0),
+            None => 1.0,
+        };
+        ((self.slots as f64 * each) as usize).clamp(1, self.most.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target_at(took: Duration) -> usize {
+        let mut pace = Pace::new(4, 1000);
+        for _ in 0..200 {
+            pace.record(took);
+        }
+        pace.target()
+    }
+
+    #[test]
+    fn f3_a_worker_wants_what_its_slots_can_take() {
+        assert_eq!(Pace::new(4, 1000).target(), 4, "one each, as long as nothing is known");
+        assert_eq!(target_at(Duration::from_secs(60)), 4);
+        assert_eq!(target_at(Duration::from_millis(200)), 4);
+        assert_eq!(target_at(Duration::from_millis(20)), 40);
+        assert_eq!(target_at(Duration::from_nanos(1)), 1000);
+        assert_eq!(Pace::new(4, 2).target(), 2, "never more than the limit");
+    }
+
+    #[test]
+    fn one_slow_message_makes_it_careful() {
+        let mut pace = Pace::new(1, 1000);
+        for _ in 0..100 {
+            pace.record(Duration::from_micros(10));
+        }
+        pace.record(Duration::from_secs(1));
+        assert_eq!(pace.target(), 1);
+    }
+}

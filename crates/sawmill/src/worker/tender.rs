@@ -1,0 +1,146 @@
+//! The tender: what one worker does for all. It makes messages readable when they are due, and trims the log.
+//!
+//! Who does it for a topic is an entry in the ledger, taken by compare-and-set and free again when its holder is no longer a
+//! member. The entry only spares work: both duties may be done by two at once without harm.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Shared;
+use crate::clock::{Moment, Timestamp};
+use crate::error::Result;
+use crate::ledger::{Commit, EntryKey, Write};
+use crate::log::Position;
+use crate::shard::ShardState;
+use crate::topic::{GroupName, Topic};
+
+/// How many messages are made readable at a time.
+const PROMOTE_MOST: usize = 1000;
+/// How often a topic is trimmed.
+const TRIM_EVERY: Duration = Duration::from_secs(60);
+/// The shortest pause between two rounds, however many hints come.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Duty {
+    group: GroupName,
+    worker: String,
+}
+
+/// A topic that may need tending.
+struct Tended {
+    topic: Arc<Topic>,
+    mine: bool,
+    check_at: Moment,
+    trim_at: Moment,
+    next_due: Option<Timestamp>,
+}
+
+/// Tends the worker's topics until the worker leaves.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let env = shared.env().clone();
+    let first_trim = env.now() + env.dice().jitter(TRIM_EVERY);
+    let tended = |topic| Tended {
+        topic,
+        mine: false,
+        check_at: Moment::default(),
+        trim_at: first_trim,
+        next_due: None,
+    };
+    let mut topics: Vec<Tended> = shared.topics().into_iter().map(tended).collect();
+    let mut news = shared.builder.mill.log().news();
+    loop {
+        for tended in &mut topics {
+            if let Err(error) = tend(&shared, tended).await {
+                tracing::debug!(%error, topic = %tended.topic.name, "tending failed; it will be tried again");
+            }
+        }
+        let now = env.wall();
+        let due = topics.iter().filter_map(|tended| tended.next_due).min();
+        let mut pause = env.dice().jitter(shared.builder.poll);
+        if let Some(due) = due {
+            pause = pause.min(due.since(now));
+        }
+        let holds_any = topics.iter().any(|tended| tended.mine);
+        tokio::select! {
+            biased;
+            () = shared.foreman_done.cancelled() => return,
+            () = env.sleep(pause.max(Duration::from_millis(1))) => {}
+            () = news.next(), if holds_any => env.sleep(SHORTEST_PAUSE.min(pause)).await,
+        }
+    }
+}
+
+async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
+    let env = shared.env();
+    let now = env.now();
+    if now >= tended.check_at {
+        tended.mine = hold(shared, &tended.topic).await?;
+        tended.check_at = now + env.dice().jitter(shared.builder.ttl / 4);
+    }
+    if !tended.mine {
+        tended.next_due = None;
+        return Ok(());
+    }
+    let log = shared.builder.mill.log();
+    loop {
+        let promoted = log.promote(&tended.topic, env.wall(), PROMOTE_MOST).await?;
+        tended.next_due = promoted.next_due;
+        if promoted.moved < PROMOTE_MOST {
+            break;
+        }
+    }
+    if now >= tended.trim_at {
+        tended.trim_at = now + env.dice().jitter(TRIM_EVERY);
+        trim(shared, &tended.topic).await?;
+    }
+    Ok(())
+}
+
+/// True if the duty is this worker's, taking it if nobody living has it.
+async fn hold(shared: &Shared, topic: &Topic) -> Result<bool> {
+    let ledger = shared.builder.mill.ledger();
+    let Some(me) = shared.bench().me().cloned() else { return Ok(false) };
+    let key = EntryKey::duty(topic);
+    let entry = ledger.get(&key).await?;
+    if let Some(entry) = &entry
+        && let Ok(duty) = serde_json::from_slice::<Duty>(&entry.value)
+    {
+        if duty.group == shared.group && duty.worker == me.as_str() {
+            return Ok(true);
+        }
+        if ledger.get(&EntryKey::member(&duty.group, &duty.worker)).await?.is_some() {
+            return Ok(false);
+        }
+    }
+    let duty = Duty { group: shared.group.clone(), worker: me.as_str().to_owned() };
+    let value = serde_json::to_vec(&duty).unwrap_or_default().into();
+    let write = Write { key, expect: entry.map(|entry| entry.version), value: Some(value) };
+    Ok(matches!(ledger.commit(write).await?, Commit::Done(_)))
+}
+
+/// Drops what every group is past and whose time is over. A topic that no group reads is left alone.
+async fn trim(shared: &Shared, topic: &Topic) -> Result<()> {
+    let mill = &shared.builder.mill;
+    let before = shared.env().wall() - topic.retention;
+    let groups = mill.groups_of(topic).await?;
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let mut needed: Vec<Vec<Position>> = vec![Vec::new(); usize::from(topic.shards)];
+    for group in groups {
+        let states: Vec<ShardState> = mill.shard_states(topic, &group).await?;
+        for (needed, state) in needed.iter_mut().zip(states) {
+            needed.extend(state.needed_from().cloned());
+        }
+    }
+    for (shard, needed) in needed.iter().enumerate() {
+        let dropped = mill.log().trim(topic, shard as u16, needed, before).await?;
+        if dropped > 0 {
+            tracing::debug!(topic = %topic.name, shard, dropped, "trimmed");
+        }
+    }
+    Ok(())
+}

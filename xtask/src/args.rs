@@ -1,0 +1,245 @@
+//! The command line, in two steps: what was typed ([`Typed`]), and what it means ([`Task`]).
+
+use std::ffi::OsString;
+use std::fmt;
+
+use crate::test;
+
+/// What to do, with everything checked that can be checked before doing it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Help,
+    ListSteps,
+    /// The names of the steps to run, in the order of the gate.
+    Test {
+        steps: Vec<&'static str>,
+    },
+    Sim {
+        args: Vec<String>,
+    },
+    Soak {
+        start: u64,
+    },
+    Bench {
+        package: &'static str,
+        args: Vec<String>,
+    },
+}
+
+/// Why the command line makes no sense, for the person who typed it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UsageError(String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Far from the seeds that the gate tries, which start at the bottom.
+const SOAK_START: u64 = 1_000_000;
+
+/// The engines that can be measured, and the package whose `bench` example does it.
+const BENCHES: &[(&str, &str)] = &[("sqlite", "sawmill-sqlite")];
+
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, UsageError> {
+    let mut words = Vec::new();
+    for arg in args {
+        words.push(arg.into_string().map_err(|arg| UsageError(format!("{arg:?} is not valid UTF-8")))?);
+    }
+    let Some((task, rest)) = words.split_first() else {
+        return Ok(Task::Help);
+    };
+    // The simulation has its own options, `--help` among them.
+    if task == "sim" {
+        return Ok(Task::Sim { args: rest.to_vec() });
+    }
+    let mut typed = Typed::split(rest, &["--only", "--start", "--n"])?;
+    if matches!(task.as_str(), "help" | "-h" | "--help") || typed.flag("--help") || typed.flag("-h") {
+        return Ok(Task::Help);
+    }
+    let meant = match task.as_str() {
+        "test" => meant_test(&mut typed)?,
+        "soak" => Task::Soak { start: typed.number("--start")?.unwrap_or(SOAK_START) },
+        "bench" => meant_bench(&mut typed)?,
+        other => return Err(UsageError(format!("there is no task `{other}`"))),
+    };
+    typed.nothing_left(task)?;
+    Ok(meant)
+}
+
+fn meant_test(typed: &mut Typed) -> Result<Task, UsageError> {
+    if typed.flag("--list") {
+        return Ok(Task::ListSteps);
+    }
+    let known = test::step_names();
+    let Some(only) = typed.value("--only") else {
+        return Ok(Task::Test { steps: known });
+    };
+    let wanted: Vec<&str> = only.split(',').map(str::trim).collect();
+    if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
+        return Err(UsageError(format!("there is no step `{unknown}`; the steps are {}", known.join(", "))));
+    }
+    Ok(Task::Test { steps: known.into_iter().filter(|name| wanted.contains(name)).collect() })
+}
+
+fn meant_bench(typed: &mut Typed) -> Result<Task, UsageError> {
+    let names: Vec<&str> = BENCHES.iter().map(|(engine, _)| *engine).collect();
+    let names = names.join(", ");
+    let Some(engine) = typed.word() else {
+        return Err(UsageError(format!("bench needs an engine: {names}")));
+    };
+    let Some((_, package)) = BENCHES.iter().find(|(known, _)| *known == engine) else {
+        return Err(UsageError(format!("there is no benchmark of `{engine}`; there is {names}")));
+    };
+    let mut args = Vec::new();
+    if let Some(n) = typed.number("--n")? {
+        args.extend(["--n".to_owned(), n.to_string()]);
+    }
+    if typed.flag("--json") {
+        args.push("--json".to_owned());
+    }
+    Ok(Task::Bench { package, args })
+}
+
+/// What was typed after the task: plain words and options, not yet understood. Whoever understands one takes it out;
+/// what is left at the end was a mistake.
+#[derive(Debug, Default)]
+struct Typed {
+    words: Vec<String>,
+    options: Vec<(String, Option<String>)>,
+}
+
+impl Typed {
+    /// Options in `with_value` take the next word, or what follows their `=`; all others stand alone.
+    fn split(args: &[String], with_value: &[&str]) -> Result<Self, UsageError> {
+        let mut typed = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            if !arg.starts_with('-') {
+                typed.words.push(arg.clone());
+                continue;
+            }
+            let (name, value) = match arg.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (arg.as_str(), None),
+            };
+            let value = match value {
+                None if with_value.contains(&name) => {
+                    let next = args.next();
+                    Some(next.cloned().ok_or_else(|| UsageError(format!("{name} needs a value")))?)
+                }
+                Some(_) if !with_value.contains(&name) => {
+                    return Err(UsageError(format!("{name} takes no value")));
+                }
+                value => value,
+            };
+            typed.options.push((name.to_owned(), value));
+        }
+        Ok(typed)
+    }
+
+    fn word(&mut self) -> Option<String> {
+        if self.words.is_empty() { None } else { Some(self.words.remove(0)) }
+    }
+
+    fn take(&mut self, name: &str) -> Option<(String, Option<String>)> {
+        let at = self.options.iter().position(|(typed, _)| typed == name)?;
+        Some(self.options.remove(at))
+    }
+
+    fn flag(&mut self, name: &str) -> bool {
+        self.take(name).is_some()
+    }
+
+    fn value(&mut self, name: &str) -> Option<String> {
+        self.take(name).and_then(|(_, value)| value)
+    }
+
+    fn number(&mut self, name: &str) -> Result<Option<u64>, UsageError> {
+        let Some(value) = self.value(name) else {
+            return Ok(None);
+        };
+        match value.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(UsageError(format!("{name} needs a whole number, not `{value}`"))),
+        }
+    }
+
+    fn nothing_left(&self, task: &str) -> Result<(), UsageError> {
+        match self.options.iter().map(|(name, _)| name).chain(&self.words).next() {
+            Some(left) => Err(UsageError(format!("`{left}` is unknown to {task}, or given twice"))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Task, String> {
+        parse(line.split_whitespace().map(OsString::from)).map_err(|usage| usage.to_string())
+    }
+
+    #[test]
+    fn nothing_and_help_show_the_help() {
+        for line in ["", "help", "-h", "--help", "test --help", "bench -h", "help test"] {
+            assert_eq!(parsed(line), Ok(Task::Help), "{line}");
+        }
+    }
+
+    #[test]
+    fn test_runs_every_step_unless_told_otherwise() {
+        assert_eq!(parsed("test"), Ok(Task::Test { steps: test::step_names() }));
+        assert_eq!(parsed("test --list"), Ok(Task::ListSteps));
+    }
+
+    #[test]
+    fn chosen_steps_run_in_the_order_of_the_gate() {
+        let chosen = Ok(Task::Test { steps: vec!["format", "clippy"] });
+        assert_eq!(parsed("test --only clippy,format"), chosen);
+        assert_eq!(parsed("test --only=format,clippy,format"), chosen);
+    }
+
+    #[test]
+    fn everything_after_sim_belongs_to_the_simulation() {
+        let args = ["--seeds", "7", "--help"].map(String::from).to_vec();
+        assert_eq!(parsed("sim --seeds 7 --help"), Ok(Task::Sim { args }));
+    }
+
+    #[test]
+    fn soak_starts_at_the_seed_given() {
+        assert_eq!(parsed("soak"), Ok(Task::Soak { start: SOAK_START }));
+        assert_eq!(parsed("soak --start 9"), Ok(Task::Soak { start: 9 }));
+    }
+
+    #[test]
+    fn bench_names_an_engine_and_passes_its_options_on() {
+        let args = ["--n", "500", "--json"].map(String::from).to_vec();
+        assert_eq!(
+            parsed("bench sqlite --json --n=500"),
+            Ok(Task::Bench { package: "sawmill-sqlite", args })
+        );
+    }
+
+    #[test]
+    fn mistakes_are_refused_with_the_word_that_is_wrong() {
+        for (line, wrong) in [
+            ("tets", "`tets`"),
+            ("test --fast", "`--fast`"),
+            ("test now", "`now`"),
+            ("test --only", "--only needs a value"),
+            ("test --only fromat", "`fromat`; the steps are format, "),
+            ("test --only format --only clippy", "given twice"),
+            ("test --list=yes", "--list takes no value"),
+            ("soak --start soon", "`soon`"),
+            ("bench", "needs an engine: sqlite"),
+            ("bench oracle", "`oracle`"),
+            ("bench sqlite --n -1", "`-1`"),
+        ] {
+            let message = parsed(line).expect_err(line);
+            assert!(message.contains(wrong), "{line}: {message}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Running other programs: shown as a person would type them, their output streamed, their tests counted.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+
+/// One program with its arguments and the environment it gets on top of ours. Its `Display` can be pasted in a shell.
+#[derive(Clone, Debug)]
+pub(crate) struct Invocation {
+    env: Vec<(String, OsString)>,
+    /// What a person would type; what is run may differ (see `executable`).
+    name: String,
+    executable: OsString,
+    args: Vec<String>,
+}
+
+impl Invocation {
+    /// Cargo, the very one that runs this tool.
+    pub(crate) fn cargo(args: &[&str]) -> Self {
+        let executable = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        Self { env: Vec::new(), name: "cargo".to_owned(), executable, args: Vec::new() }.args(args)
+    }
+
+    pub(crate) fn program(path: &Path) -> Self {
+        Self { env: Vec::new(), name: path.display().to_string(), executable: path.into(), args: Vec::new() }
+    }
+
+    pub(crate) fn args<S: AsRef<str>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs it on our own terminal.
+    pub(crate) fn run(&self) -> io::Result<ExitStatus> {
+        self.command().status()
+    }
+
+    /// Runs it without a word, to learn only whether it can be run.
+    pub(crate) fn works(&self) -> bool {
+        let quiet = self.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        quiet.is_ok_and(|status| status.success())
+    }
+
+    /// Runs it, forwards what it prints line by line, and counts the tests that it reports.
+    pub(crate) fn run_counting(&self) -> io::Result<(ExitStatus, Counts)> {
+        let mut child = self.command().stdout(Stdio::piped()).spawn()?;
+        let counts = match child.stdout.take() {
+            Some(printed) => forward_and_count(BufReader::new(printed), &mut io::stdout())?,
+            None => Counts::default(),
+        };
+        Ok((child.wait()?, counts))
+    }
+}
+
+impl fmt::Display for Invocation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.env {
+            write!(out, "{name}={} ", quoted(&value.to_string_lossy()))?;
+        }
+        out.write_str(&quoted(&self.name))?;
+        self.args.iter().try_for_each(|arg| write!(out, " {}", quoted(arg)))
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Prints a line at once. A reader that went away is no reason to stop: the exit code still tells the result.
+pub(crate) fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// The `test result:` lines of `cargo test`, summed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+    /// How many such lines there were: none means that no test program ran at all.
+    pub(crate) results: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.results += other.results;
+    }
+
+    /// Reads `test result: ok. 5 passed; 0 failed; 1 ignored; …`; any other line is `None`.
+    fn of_line(line: &str) -> Option<Self> {
+        let parts = line.trim().strip_prefix("test result: ")?;
+        let mut counts = Self { results: 1, ..Self::default() };
+        for part in parts.split(';') {
+            let mut words = part.split_whitespace().rev();
+            let (Some(what), Some(number)) = (words.next(), words.next()) else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            match what {
+                "passed" => counts.passed = number,
+                "failed" => counts.failed = number,
+                "ignored" => counts.ignored = number,
+                _ => {}
+            }
+        }
+        Some(counts)
+    }
+}
+
+fn forward_and_count(mut from: impl BufRead, to: &mut impl Write) -> io::Result<Counts> {
+    let mut counts = Counts::default();
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line)? > 0 {
+        // As in `say`: the counting goes on when nobody reads.
+        let _ = to.write_all(&line).and_then(|()| to.flush());
+        if let Some(result) = Counts::of_line(&String::from_utf8_lossy(&line)) {
+            counts.add(result);
+        }
+        line.clear();
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_line_is_read() {
+        let line =
+            "test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 4 filtered out; finished in 0.10s";
+        assert_eq!(Counts::of_line(line), Some(Counts { passed: 12, failed: 0, ignored: 3, results: 1 }));
+        let line = "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(Counts::of_line(line), Some(Counts { passed: 1, failed: 2, ignored: 0, results: 1 }));
+    }
+
+    #[test]
+    fn a_result_line_is_read_in_colour() {
+        let line = "test result: \u{1b}[32mok\u{1b}[0m. 2 passed; 0 failed; 0 ignored";
+        assert_eq!(Counts::of_line(line), Some(Counts { passed: 2, failed: 0, ignored: 0, results: 1 }));
+    }
+
+    #[test]
+    fn other_lines_count_nothing() {
+        for line in ["", "test claim::closes ... ok", "running 3 tests", "3 passed; 0 failed"] {
+            assert_eq!(Counts::of_line(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn results_are_summed_and_every_byte_is_forwarded() {
+        let printed = b"running 2 tests\n\xff not text\ntest result: ok. 2 passed; 0 failed; 0 ignored\n\n\
+            test result: FAILED. 3 passed; 1 failed; 1 ignored\nno newline at the end";
+        let mut forwarded = Vec::new();
+        let counts = forward_and_count(&printed[..], &mut forwarded).unwrap();
+        assert_eq!(counts, Counts { passed: 5, failed: 1, ignored: 1, results: 2 });
+        assert_eq!(forwarded, printed);
+    }
+
+    #[test]
+    fn a_command_is_shown_as_it_would_be_typed() {
+        let invocation =
+            Invocation::cargo(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").args(["it's"]);
+        assert_eq!(invocation.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'it'\''s'");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_does_not_work() {
+        assert!(!Invocation::program(Path::new("no-such-program-anywhere")).works());
+    }
+}

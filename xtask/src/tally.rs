@@ -1,0 +1,94 @@
+//! What the gate counts, and when a run of tests is good enough.
+
+use std::fmt;
+use std::process::ExitStatus;
+
+use crate::run::Counts;
+
+/// The numbers of the closing line.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    /// Tests that skipped themselves, tests marked `ignore`, and steps that could not run here.
+    pub(crate) skipped: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, counts: Counts, skips: usize) {
+        let skips = skips as u64;
+        // A test that skips itself returns like any other, so Cargo reports it as passed.
+        self.passed += counts.passed.saturating_sub(skips);
+        self.failed += counts.failed;
+        self.skipped += counts.ignored + skips;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// Whether a run of tests is good enough, and if not, why.
+pub(crate) fn verdict(status: ExitStatus, counts: Counts, skips: usize, strict: bool) -> Result<(), String> {
+    if !status.success() {
+        return Err(format!("{status}, {} tests failed", counts.failed));
+    }
+    if counts.results == 0 {
+        return Err("no test program ran".to_owned());
+    }
+    if strict && skips > 0 {
+        return Err(format!("{skips} skipped, and with CI=true nothing may be skipped"));
+    }
+    Ok(())
+}
+
+/// One reason for each line that says something; a `SKIPPED:` in front of it is dropped.
+pub(crate) fn skip_lines(text: &str) -> Vec<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(|line| line.strip_prefix("SKIPPED:").unwrap_or(line).trim().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(success: bool) -> ExitStatus {
+        let cargo = std::env::var("CARGO").unwrap();
+        let argument = if success { "--version" } else { "--no-such-option" };
+        std::process::Command::new(cargo).arg(argument).output().unwrap().status
+    }
+
+    #[test]
+    fn skips_are_one_line_each() {
+        assert_eq!(skip_lines(""), Vec::<String>::new());
+        assert_eq!(
+            skip_lines("SKIPPED: no server\n\nno such engine\n"),
+            ["no server".to_owned(), "no such engine".to_owned()]
+        );
+    }
+
+    #[test]
+    fn a_skip_is_fine_on_a_laptop_and_a_failure_in_ci() {
+        let counts = Counts { passed: 3, results: 1, ..Counts::default() };
+        assert_eq!(verdict(ended(true), counts, 1, false), Ok(()));
+        assert_eq!(verdict(ended(true), counts, 0, true), Ok(()));
+        assert!(verdict(ended(true), counts, 1, true).unwrap_err().contains("CI=true"));
+    }
+
+    #[test]
+    fn a_bad_exit_and_an_empty_run_are_failures() {
+        let counts = Counts { passed: 3, failed: 1, results: 1, ..Counts::default() };
+        assert!(verdict(ended(false), counts, 0, false).unwrap_err().contains("1 tests failed"));
+        assert!(verdict(ended(true), Counts::default(), 0, false).unwrap_err().contains("no test program"));
+    }
+
+    #[test]
+    fn the_closing_line_counts_each_test_once() {
+        let mut tally = Tally::default();
+        tally.add(Counts { passed: 10, failed: 0, ignored: 2, results: 3 }, 1);
+        tally.add(Counts { passed: 5, failed: 1, ignored: 0, results: 1 }, 0);
+        assert_eq!(tally.to_string(), "14 passed, 1 failed, 3 skipped");
+    }
+}

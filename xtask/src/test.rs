@@ -1,0 +1,239 @@
+//! The gate: its steps, in order, and the count at the end.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::run::{Invocation, say};
+use crate::tally::{Tally, skip_lines, verdict};
+use crate::tools;
+
+/// One check of the gate.
+struct Step {
+    name: &'static str,
+    by: By,
+    /// Split at spaces, so none of them may contain one.
+    args: &'static str,
+    env: &'static [(&'static str, &'static str)],
+}
+
+/// Who does a step, and what of its output counts.
+enum By {
+    /// Cargo: its exit code is the result.
+    Cargo,
+    /// Cargo, and the tests that it reports are counted.
+    CargoTest,
+    /// cargo-deny, which may have to be installed first.
+    CargoDeny,
+}
+
+const fn step(name: &'static str, by: By, args: &'static str) -> Step {
+    Step { name, by, args, env: &[] }
+}
+
+/// Cheap steps come first, so that a slip of the pen is found before the long runs.
+const STEPS: &[Step] = &[
+    step("format", By::Cargo, "fmt --all -- --check"),
+    step("clippy", By::Cargo, "clippy --workspace --all-targets -- -D warnings"),
+    step(
+        "clippy-planted",
+        By::Cargo,
+        "clippy -p sawmill-sim --features planted --all-targets -- -D warnings",
+    ),
+    step("tests", By::CargoTest, "test --workspace --tests --no-fail-fast"),
+    Step { env: &[("RUSTDOCFLAGS", "-D warnings")], ..step("docs", By::Cargo, "doc --workspace --no-deps") },
+    step("doctests", By::CargoTest, "test --workspace --doc --no-fail-fast"),
+    step("licences", By::CargoDeny, "check licenses bans sources"),
+    step("sim", By::Cargo, "run --release -p sawmill-sim -- --seeds 500"),
+    step("mutants", By::Cargo, "run --release -p sawmill-sim --features planted -- --mutants"),
+];
+
+impl Step {
+    fn invocation(&self, program: Invocation) -> Invocation {
+        let with_args = program.args(self.args.split_whitespace());
+        self.env.iter().fold(with_args, |invocation, (name, value)| invocation.env(name, *value))
+    }
+
+    /// The command as a person would type it.
+    fn typed(&self) -> Invocation {
+        self.invocation(match self.by {
+            By::Cargo | By::CargoTest => Invocation::cargo(&[]),
+            By::CargoDeny => Invocation::cargo(&["deny"]),
+        })
+    }
+}
+
+pub(crate) fn step_names() -> Vec<&'static str> {
+    STEPS.iter().map(|step| step.name).collect()
+}
+
+pub(crate) fn list() {
+    for step in STEPS {
+        say(&format!("{:<15} {}", step.name, step.typed()));
+    }
+}
+
+/// Runs the steps of these names, up to the first that fails. The last line is `N passed, M failed, K skipped`.
+pub(crate) fn run(names: &[&str]) -> ExitCode {
+    let started = Instant::now();
+    let mut gate = match Gate::open() {
+        Ok(gate) => gate,
+        Err(error) => {
+            eprintln!("error: the gate cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut chosen = STEPS.iter().filter(|step| names.contains(&step.name));
+    let all_passed = chosen.all(|step| gate.passes(step));
+    gate.close();
+    say(&format!("total time: {}", readable(started.elapsed())));
+    say(&gate.tally.to_string());
+    if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How one step ended.
+enum Outcome {
+    Passed,
+    Skipped { why: String },
+    Failed { why: String, again: Invocation },
+}
+
+/// A run of the gate: what it counted so far.
+struct Gate {
+    /// With `CI=true` nothing may be skipped: what a laptop lacks, the server must have.
+    strict: bool,
+    /// Tests that skip themselves (no server to talk to, say) append a line with the reason to this file.
+    skips_file: PathBuf,
+    tally: Tally,
+}
+
+impl Gate {
+    fn open() -> io::Result<Self> {
+        // Cargo says where this package is; the repository is the folder around it.
+        if let Some(xtask) = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from) {
+            std::env::set_current_dir(xtask.join(".."))?;
+        }
+        let folder = std::env::current_dir()?.join(tools::target_dir()).join("xtask");
+        fs::create_dir_all(&folder)?;
+        let skips_file = folder.join(format!("skips-{}.txt", std::process::id()));
+        fs::write(&skips_file, "")?;
+        let strict = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        Ok(Self { strict, skips_file, tally: Tally::default() })
+    }
+
+    fn close(&self) {
+        // Only tidiness: the file is empty and lies among build products.
+        let _ = fs::remove_file(&self.skips_file);
+    }
+
+    /// Runs one step and says how it went.
+    fn passes(&mut self, step: &Step) -> bool {
+        let name = step.name;
+        say(&format!("== {name}: {}", step.typed()));
+        let started = Instant::now();
+        let outcome = match step.by {
+            By::Cargo => run_plain(step.typed()),
+            By::CargoTest => self.run_tests(step),
+            By::CargoDeny => self.run_cargo_deny(step),
+        };
+        let time = readable(started.elapsed());
+        match outcome {
+            Outcome::Passed => say(&format!("== {name}: ok, {time}\n")),
+            Outcome::Skipped { why } => {
+                say(&format!("== {name}: SKIPPED, {time}: {why}\n"));
+                self.tally.skipped += 1;
+            }
+            Outcome::Failed { why, again } => {
+                say(&format!("== {name}: FAILED, {time}: {why}\nto repeat this step: {again}\n"));
+                // A step that failed without a failed test is one failure, too.
+                self.tally.failed = self.tally.failed.max(1);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn run_tests(&mut self, step: &Step) -> Outcome {
+        let again = step.typed();
+        let (status, counts) = match again.clone().env("SAWMILL_SKIPS", &self.skips_file).run_counting() {
+            Ok(ended) => ended,
+            Err(error) => return Outcome::Failed { why: error.to_string(), again },
+        };
+        let skips = match self.take_skips() {
+            Ok(skips) => skips,
+            Err(error) => {
+                let why = format!("{} cannot be read: {error}", self.skips_file.display());
+                return Outcome::Failed { why, again };
+            }
+        };
+        for skip in &skips {
+            say(&format!("SKIPPED: {skip}"));
+        }
+        self.tally.add(counts, skips.len());
+        match verdict(status, counts, skips.len(), self.strict) {
+            Ok(()) => Outcome::Passed,
+            Err(why) => Outcome::Failed { why, again },
+        }
+    }
+
+    /// What was skipped since the last time this was asked.
+    fn take_skips(&self) -> io::Result<Vec<String>> {
+        let skips = skip_lines(&fs::read_to_string(&self.skips_file)?);
+        fs::write(&self.skips_file, "")?;
+        Ok(skips)
+    }
+
+    fn run_cargo_deny(&self, step: &Step) -> Outcome {
+        match tools::cargo_deny() {
+            Ok(program) => run_plain(step.invocation(program)),
+            Err(why) if self.strict => {
+                // `cargo deny` would only answer that there is no such command.
+                let again = Invocation::cargo(&["xtask", "test", "--only", step.name]);
+                Outcome::Failed { why, again }
+            }
+            Err(why) => Outcome::Skipped { why },
+        }
+    }
+}
+
+fn run_plain(invocation: Invocation) -> Outcome {
+    match invocation.run() {
+        Ok(status) if status.success() => Outcome::Passed,
+        Ok(status) => Outcome::Failed { why: status.to_string(), again: invocation },
+        Err(error) => Outcome::Failed { why: error.to_string(), again: invocation },
+    }
+}
+
+fn readable(time: Duration) -> String {
+    match time.as_secs() {
+        0..60 => format!("{:.1} s", time.as_secs_f64()),
+        seconds => format!("{} min {:02} s", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_step_has_a_name_of_its_own() {
+        let names = step_names();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        assert!(names.iter().all(|name| !name.contains([',', ' '])));
+    }
+
+    #[test]
+    fn a_step_is_shown_with_its_environment() {
+        let docs = STEPS.iter().find(|step| step.name == "docs").unwrap();
+        assert_eq!(docs.typed().to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps");
+    }
+
+    #[test]
+    fn times_are_readable() {
+        assert_eq!(readable(Duration::from_millis(1250)), "1.2 s");
+        assert_eq!(readable(Duration::from_secs(185)), "3 min 05 s");
+    }
+}
