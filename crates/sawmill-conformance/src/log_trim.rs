@@ -1,6 +1,7 @@
 //! Checks of a log: what is not needed any more may go, and nothing else.
 
 use std::collections::HashSet;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,12 +54,34 @@ pub async fn nothing_after_the_position_is_trimmed(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [100; 10]).await;
     log.append(&topic, base, records(1, "other", 0..3)).await.expect("messages are appended");
-    let dropped = log.trim(&topic, 0, &Position::default(), base).await.expect("a shard is trimmed");
+    let dropped = log.trim(&topic, 0, &[Position::default()], base).await.expect("a shard is trimmed");
     assert_eq!(dropped, 0, "nothing lies before the beginning");
     left(&place, &log, &topic, &[], dropped).await;
-    let dropped = log.trim(&topic, 0, &reader.blocks[3].end, base).await.expect("a shard is trimmed");
+    let dropped =
+        log.trim(&topic, 0, &[reader.blocks[3].end.clone()], base).await.expect("a shard is trimmed");
     left(&place, &log, &topic, &[0, 1, 2, 3], dropped).await;
     assert_says(&place, &log, &topic, 1, &numbered("other", 0..3)).await;
+}
+
+/// Of several positions the least decides, in whatever order they are given; without any, nothing is dropped.
+pub async fn only_what_lies_before_every_position_is_trimmed(place: Place) {
+    let base = now();
+    let (log, topic, reader) = ten(&place, base, [100; 10]).await;
+    let dropped = log.trim(&topic, 0, &[], base).await.expect("a shard is trimmed");
+    assert_eq!(dropped, 0, "without a position nothing is dropped");
+    left(&place, &log, &topic, &[], dropped).await;
+    let end = |block: usize| reader.blocks[block].end.clone();
+    let mut dropped = 0;
+    for (upto, may_go) in [
+        (vec![end(9), Position::default()], 0),
+        (vec![end(2), end(9), end(5)], 3),
+        (vec![end(9), end(4), end(4)], 5),
+        (vec![end(8), end(6)], 7),
+    ] {
+        dropped += log.trim(&topic, 0, &upto, base).await.expect("a shard is trimmed");
+        let may_go: Vec<usize> = (0..may_go).collect();
+        left(&place, &log, &topic, &may_go, dropped).await;
+    }
 }
 
 /// Messages that were not created before the time stay, though they lie up to the position.
@@ -66,10 +89,13 @@ pub async fn nothing_young_is_trimmed(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [90, 50, 80, 10, 50, 49, 51, 0, 99, 98]).await;
     let before = base - Duration::from_secs(50);
-    let dropped = log.trim(&topic, 0, &reader.blocks[7].end, before).await.expect("a shard is trimmed");
-    left(&place, &log, &topic, &[0, 2, 6], dropped).await;
     let dropped =
-        log.trim(&topic, 0, &reader.position, Timestamp::from_millis(0)).await.expect("a shard is trimmed");
+        log.trim(&topic, 0, &[reader.blocks[7].end.clone()], before).await.expect("a shard is trimmed");
+    left(&place, &log, &topic, &[0, 2, 6], dropped).await;
+    let dropped = log
+        .trim(&topic, 0, from_ref(&reader.position), Timestamp::from_millis(0))
+        .await
+        .expect("a shard is trimmed");
     assert_eq!(dropped, 0, "nothing was created before the beginning of time");
     left(&place, &log, &topic, &[0, 2, 6], 0).await;
 }
@@ -82,7 +108,9 @@ pub async fn what_is_kept_aside_is_not_trimmed(place: Place) {
     let mut aside = record_due(0, "aside", due);
     aside.message.created = base - Duration::from_secs(100);
     log.append(&topic, base, vec![aside]).await.expect("a message is kept aside");
-    log.trim(&topic, 0, &reader.position, seconds_after(base, 1000)).await.expect("a shard is trimmed");
+    log.trim(&topic, 0, from_ref(&reader.position), seconds_after(base, 1000))
+        .await
+        .expect("a shard is trimmed");
     assert_eq!(log.promote(&topic, due, 10).await.expect("what is due is promoted").moved, 1);
     let mut reader = reader;
     reader.until(11, 10).await;
@@ -96,7 +124,7 @@ pub async fn a_trimmed_block_is_gone(place: Place) {
     let mut reader = Reader::new(&place, &log, &topic, 0);
     reader.until(10, 5).await;
     let upto = &one_by_one.blocks[2].end;
-    log.trim(&topic, 0, upto, base).await.expect("a shard is trimmed");
+    log.trim(&topic, 0, from_ref(upto), base).await.expect("a shard is trimmed");
     let left = left(&place, &log, &topic, &[0, 1, 2], 0).await;
     for handle in [log, place.log().await] {
         for block in reader.blocks.iter().chain(&one_by_one.blocks) {
@@ -123,7 +151,9 @@ pub async fn positions_outlive_a_full_trim(place: Place) {
     let base = now();
     let (log, topic, mut reader) = ten(&place, base, [100; 10]).await;
     for round in 0..3 {
-        log.trim(&topic, 0, &reader.position, seconds_after(base, 3600)).await.expect("a shard is trimmed");
+        log.trim(&topic, 0, from_ref(&reader.position), seconds_after(base, 3600))
+            .await
+            .expect("a shard is trimmed");
         let positions: Vec<Position> = reader.blocks.iter().map(|block| block.end.clone()).collect();
         let count = reader.seen.len();
         let fresh = place.log().await;
@@ -148,7 +178,7 @@ pub async fn trimming_again_is_no_error(place: Place) {
     let (log, topic, reader) = ten(&place, base, [100; 10]).await;
     let mut dropped = 0;
     for _ in 0..3 {
-        dropped += log.trim(&topic, 0, &reader.position, base).await.expect("a shard is trimmed");
+        dropped += log.trim(&topic, 0, from_ref(&reader.position), base).await.expect("a shard is trimmed");
     }
     left(&place, &log, &topic, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], dropped).await;
 }

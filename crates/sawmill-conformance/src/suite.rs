@@ -114,6 +114,7 @@ macro_rules! log_suite {
             ],
             log_trim: [
                 nothing_after_the_position_is_trimmed,
+                only_what_lies_before_every_position_is_trimmed,
                 nothing_young_is_trimmed,
                 what_is_kept_aside_is_not_trimmed,
                 a_trimmed_block_is_gone,

@@ -50,6 +50,7 @@ mod log {
         RereadsWhatIsLeft: log_trim::a_trimmed_block_is_gone, "is left in the log";
         TrimsTheYoung: log_trim::nothing_young_is_trimmed, "may be dropped";
         TrimsBeyondThePosition: log_trim::nothing_after_the_position_is_trimmed, "nothing lies before the beginning";
+        TrimsUpToTheLast: log_trim::only_what_lies_before_every_position_is_trimmed, "may be dropped";
         CountsInAnotherOrder: log_backlog::what_lies_after_each_position_is_counted, "the backlog after";
         TakesAnEmptyKeyForNone: log_content::keys_come_back_as_they_were, "left == right";
         KeepsOneHeaderOfAName: log_content::headers_come_back_as_they_were, "left == right";

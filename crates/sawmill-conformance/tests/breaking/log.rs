@@ -172,12 +172,18 @@ impl Log for Broken {
         Ok(backlog)
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &Position, before: Timestamp) -> Result<u64> {
+    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
         match self.fault {
             Fault::TrimsTheYoung => self.inner.trim(topic, shard, upto, END_OF_TIME).await,
             Fault::TrimsBeyondThePosition => {
-                let one_more = Position::from_number(upto.number()? + 1);
-                self.inner.trim(topic, shard, &one_more, before).await
+                let one_more = Position::from_number(Position::least_number(upto)? + 1);
+                self.inner.trim(topic, shard, &[one_more], before).await
+            }
+            Fault::TrimsUpToTheLast => {
+                let last = upto.iter().max_by_key(|position| position.number().unwrap_or(0));
+                self.inner
+                    .trim(topic, shard, last.map(std::slice::from_ref).unwrap_or_default(), before)
+                    .await
             }
             _ => self.inner.trim(topic, shard, upto, before).await,
         }

@@ -34,6 +34,7 @@ pub(crate) enum Fault {
     RereadsWhatIsLeft,
     TrimsTheYoung,
     TrimsBeyondThePosition,
+    TrimsUpToTheLast,
     CountsInAnotherOrder,
     TakesAnEmptyKeyForNone,
     KeepsOneHeaderOfAName,
