@@ -137,9 +137,6 @@ fn connect(path: &Path) -> Result<Connection> {
         // NORMAL would lose acknowledged commits when the power fails.
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "cache_size", -16_000)?;
-        // In pages. The same few pages are written again and again while messages are appended; the longer the
-        // write-ahead log, the less often each is copied into the file.
-        connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
         Ok(connection)
     };
     settle().map_err(|error| at(path, explain(&error)))
