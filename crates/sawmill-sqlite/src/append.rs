@@ -160,9 +160,11 @@ fn due(
     while let Some(row) = rows.next()? {
         let (seq, shard, due_ms): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let wrong =
-            |_| corrupt(format!("a message kept aside (number {seq}) for shard {shard}, due at {due_ms}"));
-        let shard = u16::try_from(shard).map_err(wrong)?;
-        u64::try_from(due_ms).map_err(wrong)?;
+            || corrupt(format!("a message kept aside (number {seq}) for shard {shard}, due at {due_ms}"));
+        if due_ms < 0 {
+            return Err(wrong().into());
+        }
+        let shard = u16::try_from(shard).ok().filter(|shard| open.has(*shard)).ok_or_else(wrong)?;
         due.push((seq, shard));
     }
     for (_, shard) in &due {

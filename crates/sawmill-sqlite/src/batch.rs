@@ -88,6 +88,11 @@ impl OpenTopic {
         }
     }
 
+    /// True if the topic has this shard.
+    pub(crate) fn has(&self, number: u16) -> bool {
+        usize::from(number) < self.shards.len()
+    }
+
     /// A shard that was asked for before.
     pub(crate) fn known(&mut self, topic: &Topic, number: u16) -> Result<&mut OpenShard, Failure> {
         match self.shards.get_mut(usize::from(number)) {

@@ -14,7 +14,8 @@ use crate::schema;
 use crate::writer::Writer;
 
 /// A log and a ledger in a SQLite database. Clones share it; it is closed when the last of them is dropped, after
-/// what was asked of it is done.
+/// what was asked of it is done. Dropping the last one waits for that; a closed database is one file again, without the
+/// files that SQLite keeps beside an open one.
 ///
 /// ```
 /// use sawmill::clock::Timestamp;
