@@ -67,7 +67,7 @@ pub(crate) fn append(
             shard.add();
         }
     }
-    batch.news = true;
+    batch.messages_changed = true;
     Ok(())
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn promote(
         .query_row(params![open.id], |row| row.get(0))?;
     // A time that makes no sense is due at once: promoting it will say what is wrong.
     let next_due = next_due.map(|ms| to_time(ms).unwrap_or_default());
-    batch.news |= !due.is_empty();
+    batch.messages_changed |= !due.is_empty();
     Ok(Promoted { moved: due.len(), next_due })
 }
 
