@@ -67,7 +67,7 @@ pub(crate) fn append(
             shard.add();
         }
     }
-    batch.news = true;
+    batch.messages_changed = true;
     Ok(())
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn promote(
         .query_row(params![open.id], |row| row.get(0))?;
     // A time that makes no sense is due at once: promoting it will say what is wrong.
     let next_due = next_due.map(|ms| to_time(ms).unwrap_or_default());
-    batch.news |= !due.is_empty();
+    batch.messages_changed |= !due.is_empty();
     Ok(Promoted { moved: due.len(), next_due })
 }
 
@@ -160,9 +160,11 @@ fn due(
     while let Some(row) = rows.next()? {
         let (seq, shard, due_ms): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let wrong =
-            |_| corrupt(format!("a message kept aside (number {seq}) for shard {shard}, due at {due_ms}"));
-        let shard = u16::try_from(shard).map_err(wrong)?;
-        u64::try_from(due_ms).map_err(wrong)?;
+            || corrupt(format!("a message kept aside (number {seq}) for shard {shard}, due at {due_ms}"));
+        if due_ms < 0 {
+            return Err(wrong().into());
+        }
+        let shard = u16::try_from(shard).ok().filter(|shard| open.has(*shard)).ok_or_else(wrong)?;
         due.push((seq, shard));
     }
     for (_, shard) in &due {

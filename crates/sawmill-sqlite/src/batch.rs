@@ -13,8 +13,10 @@ use crate::row::{LAST_NUMBER, topic_id};
 pub(crate) struct Batch<'c> {
     pub(crate) connection: &'c Connection,
     pub(crate) namespace: &'c str,
-    /// True if somebody may want to hear of what was written.
-    pub(crate) news: bool,
+    /// True if a message may have become readable, or was kept aside.
+    pub(crate) messages_changed: bool,
+    /// True if a ledger entry was changed.
+    pub(crate) entries_changed: bool,
     /// True if a topic was deleted and its messages are still to be removed.
     pub(crate) leftovers: bool,
     topics: HashMap<i64, OpenTopic>,
@@ -37,7 +39,14 @@ pub(crate) struct OpenShard {
 
 impl<'c> Batch<'c> {
     pub(crate) fn new(connection: &'c Connection, namespace: &'c str) -> Self {
-        Self { connection, namespace, news: false, leftovers: false, topics: HashMap::new() }
+        Self {
+            connection,
+            namespace,
+            messages_changed: false,
+            entries_changed: false,
+            leftovers: false,
+            topics: HashMap::new(),
+        }
     }
 
     /// The topic, if it is there. The connection comes along, because the topic is borrowed from the batch.
@@ -86,6 +95,11 @@ impl OpenTopic {
             Some(shard) => Ok(shard),
             None => Ok(slot.insert(OpenShard::find(connection, self.id, number)?)),
         }
+    }
+
+    /// True if the topic has this shard.
+    pub(crate) fn has(&self, number: u16) -> bool {
+        usize::from(number) < self.shards.len()
     }
 
     /// A shard that was asked for before.

@@ -32,7 +32,7 @@ impl Ledger for Sqlite {
     }
 
     fn watch(&self) -> Hints {
-        self.hints()
+        self.entry_hints()
     }
 }
 
@@ -102,7 +102,7 @@ fn commit(batch: &mut Batch<'_>, write: &Write) -> Result<Commit, Failure> {
     if changed == 0 {
         return Ok(Commit::Conflict);
     }
-    batch.news = true;
+    batch.entries_changed = true;
     let expected = write.expect.map_or(0, |version| version.0);
     Ok(Commit::Done(Version(if write.value.is_some() { expected + 1 } else { expected })))
 }

@@ -114,6 +114,6 @@ impl Log for Sqlite {
     }
 
     fn news(&self) -> Hints {
-        self.hints()
+        self.message_hints()
     }
 }

@@ -4,9 +4,36 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
+use sawmill::log::Hints;
+use tokio::sync::watch;
 
 const SHORTEST_PAUSE_MS: u64 = 5;
 const LONGEST_PAUSE_MS: u64 = 250;
+
+/// Rung when something was written, each for those who want to hear of it.
+#[derive(Clone, Default)]
+pub(crate) struct Bells {
+    pub(crate) messages: watch::Sender<()>,
+    pub(crate) entries: watch::Sender<()>,
+}
+
+impl Bells {
+    /// True if somebody listens.
+    pub(crate) fn are_heard(&self) -> bool {
+        self.messages.receiver_count() + self.entries.receiver_count() > 0
+    }
+
+    /// Another process has written something; nobody knows what.
+    pub(crate) fn ring_both(&self) {
+        self.messages.send_replace(());
+        self.entries.send_replace(());
+    }
+}
+
+/// Hints that come when this bell is rung.
+pub(crate) fn hints(bell: &watch::Sender<()>) -> Hints {
+    Hints::new(bell.subscribe())
+}
 
 /// What was last heard, and how long ago.
 pub(crate) struct Ear {

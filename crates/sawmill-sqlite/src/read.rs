@@ -8,7 +8,7 @@ use sawmill::topic::Topic;
 
 use crate::batch::{OpenShard, shards_of};
 use crate::error::{Failure, corrupt};
-use crate::row::{LAST_NUMBER, SELECT_MESSAGES, message, to_time, topic_id};
+use crate::row::{Chunk, LAST_NUMBER, SELECT_MESSAGES, message, to_time, topic_id};
 
 /// A block ends early when it holds this much: large messages come a few at a time.
 const BLOCK_BYTES: usize = 32 << 20;
@@ -165,11 +165,11 @@ fn messages(
     let mut select = connection.prepare_cached(SELECT_MESSAGES)?;
     let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut rows = select.query(params![place(base, after), place(base, upto), limit_rows])?;
-    let mut bytes = 0usize;
+    let (mut chunk, mut bytes) = (Chunk::default(), 0usize);
     while !found.cut
         && let Some(row) = rows.next()?
     {
-        let (pos, message) = message(row)?;
+        let (pos, message) = message(row, &mut chunk)?;
         bytes = bytes.saturating_add(message.payload.len());
         found.last = Some((pos & LAST_NUMBER).unsigned_abs());
         found.messages.push(message);

@@ -1,6 +1,6 @@
 //! How Sawmill's values lie in SQLite's columns, and how they are read back without trusting what lies there.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 use sawmill::clock::Timestamp;
@@ -43,8 +43,29 @@ pub(crate) fn uid(id: i64) -> String {
     format!("t{id}")
 }
 
+/// Where small values of one block share their memory: asking for memory once per value would cost more than reading it.
+/// No more than a chunk is held back by a message that is kept.
+#[derive(Default)]
+pub(crate) struct Chunk(BytesMut);
+
+const CHUNK_BYTES: usize = 64 << 10;
+const SMALL_BYTES: usize = 1 << 10;
+
+impl Chunk {
+    fn copy(&mut self, bytes: &[u8]) -> Bytes {
+        if bytes.len() > SMALL_BYTES {
+            return Bytes::copy_from_slice(bytes);
+        }
+        if self.0.capacity() < bytes.len() {
+            self.0 = BytesMut::with_capacity(CHUNK_BYTES);
+        }
+        self.0.extend_from_slice(bytes);
+        self.0.split().freeze()
+    }
+}
+
 /// The position and the message in a row of [`SELECT_MESSAGES`].
-pub(crate) fn message(row: &Row<'_>) -> Result<(i64, Message), Failure> {
+pub(crate) fn message(row: &Row<'_>, chunk: &mut Chunk) -> Result<(i64, Message), Failure> {
     let pos: i64 = row.get(0)?;
     let wrong = |what: &str| corrupt(format!("a message at position {pos} with a strange {what}"));
     let id = match row.get_ref(1)? {
@@ -69,11 +90,11 @@ pub(crate) fn message(row: &Row<'_>) -> Result<(i64, Message), Failure> {
         id: MessageId::from_u128(id.ok_or_else(|| wrong("id"))?),
         key: match row.get_ref(4)? {
             ValueRef::Null => None,
-            ValueRef::Blob(bytes) => Some(Bytes::copy_from_slice(bytes)),
+            ValueRef::Blob(bytes) => Some(chunk.copy(bytes)),
             _ => return Err(wrong("key").into()),
         },
         payload: match row.get_ref(6)? {
-            ValueRef::Blob(bytes) => Bytes::copy_from_slice(bytes),
+            ValueRef::Blob(bytes) => chunk.copy(bytes),
             _ => return Err(wrong("payload").into()),
         },
         headers: headers.ok_or_else(|| wrong("set of headers"))?,
@@ -86,6 +107,14 @@ pub(crate) fn message(row: &Row<'_>) -> Result<(i64, Message), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_that_share_memory_stay_what_they_are() {
+        let mut chunk = Chunk::default();
+        let values: Vec<Vec<u8>> = (0..2_000).map(|i| vec![i as u8; i % 1_500]).collect();
+        let copies: Vec<Bytes> = values.iter().map(|value| chunk.copy(value)).collect();
+        assert_eq!(values, copies);
+    }
 
     #[test]
     fn times_are_read_back_and_keep_their_order() {

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use sawmill::Result;
 use sawmill::engine::Namespace;
 use sawmill::log::Hints;
-use tokio::sync::watch;
 
+use crate::news::{Bells, hints};
 use crate::reader::Readers;
 use crate::schema;
 use crate::writer::Writer;
 
 /// A log and a ledger in a SQLite database. Clones share it; it is closed when the last of them is dropped, after
-/// what was asked of it is done.
+/// what was asked of it is done. Dropping the last one waits for that; a closed database is one file again, without the
+/// files that SQLite keeps beside an open one.
 ///
 /// ```
 /// use sawmill::clock::Timestamp;
@@ -54,7 +55,7 @@ pub struct Sqlite {
 
 struct Open {
     namespace: Arc<str>,
-    hints: watch::Sender<()>,
+    bells: Bells,
     // Dropped in this order: the writer closes the last connection.
     readers: Readers,
     writer: Writer,
@@ -79,9 +80,9 @@ impl Sqlite {
         let path = path.as_ref();
         let connection = schema::open(path)?;
         let readers = Readers::start(path)?;
-        let hints = watch::Sender::new(());
-        let writer = Writer::start(connection, path, namespace.as_str(), hints.clone())?;
-        let open = Open { namespace: namespace.as_str().into(), hints, readers, writer };
+        let bells = Bells::default();
+        let writer = Writer::start(connection, path, namespace.as_str(), bells.clone())?;
+        let open = Open { namespace: namespace.as_str().into(), bells, readers, writer };
         Ok(Sqlite { open: Arc::new(open) })
     }
 
@@ -97,11 +98,18 @@ impl Sqlite {
         &self.open.writer
     }
 
-    /// Hints of what this process and others write.
-    pub(crate) fn hints(&self) -> Hints {
-        let receiver = self.open.hints.subscribe();
+    /// Hints of messages that this process or others write.
+    pub(crate) fn message_hints(&self) -> Hints {
+        let hints = hints(&self.open.bells.messages);
         self.open.writer.listen();
-        Hints::new(receiver)
+        hints
+    }
+
+    /// Hints of ledger entries that this process or others write.
+    pub(crate) fn entry_hints(&self) -> Hints {
+        let hints = hints(&self.open.bells.entries);
+        self.open.writer.listen();
+        hints
     }
 }
 

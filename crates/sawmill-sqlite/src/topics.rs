@@ -41,7 +41,7 @@ pub(crate) fn create(batch: &mut Batch<'_>, spec: &TopicSpec) -> Result<Topic, F
     for number in 0..spec.shards {
         insert.execute(params![id, number])?;
     }
-    batch.news = true;
+    batch.messages_changed = true;
     Ok(Topic {
         name: spec.name.clone(),
         uid: uid(id),
@@ -107,7 +107,7 @@ pub(crate) fn delete(batch: &mut Batch<'_>, topic: &Topic) -> Result<bool, Failu
         .execute(params![id, batch.namespace])?;
     if deleted > 0 {
         batch.forget(id);
-        batch.news = true;
+        batch.messages_changed = true;
     }
     Ok(deleted > 0)
 }

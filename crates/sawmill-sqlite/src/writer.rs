@@ -8,11 +8,11 @@ use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
 use sawmill::{Error, ErrorKind, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::batch::Batch;
 use crate::error::{Failure, explain, explain_commit, unknown};
-use crate::news::Ear;
+use crate::news::{Bells, Ear};
 use crate::topics;
 
 /// How many pieces of work may wait. Who comes later waits before queueing.
@@ -86,15 +86,10 @@ where
 }
 
 impl Writer {
-    pub(crate) fn start(
-        connection: Connection,
-        path: &Path,
-        namespace: &str,
-        hints: watch::Sender<()>,
-    ) -> Result<Self> {
+    pub(crate) fn start(connection: Connection, path: &Path, namespace: &str, bells: Bells) -> Result<Self> {
         let (letters, received) = channel();
         let ear = Ear::new(&connection).map_err(|error| explain(&error))?;
-        let desk = Desk { connection, namespace: namespace.to_owned(), hints, ear, leftovers: true };
+        let desk = Desk { connection, namespace: namespace.to_owned(), bells, ear, leftovers: true };
         let thread = thread::Builder::new()
             .name("sawmill-sqlite-writer".to_owned())
             .spawn(move || desk.work_off(&received))
@@ -141,7 +136,7 @@ impl Drop for Writer {
 struct Desk {
     connection: Connection,
     namespace: String,
-    hints: watch::Sender<()>,
+    bells: Bells,
     ear: Ear,
     /// True if there may be messages of deleted topics to remove.
     leftovers: bool,
@@ -172,8 +167,8 @@ impl Desk {
                     false
                 });
             }
-            if self.hints.receiver_count() > 0 && self.ear.heard(&self.connection) {
-                self.hints.send_replace(());
+            if self.bells.are_heard() && self.ear.heard(&self.connection) {
+                self.bells.ring_both();
             }
         }
     }
@@ -182,7 +177,7 @@ impl Desk {
     fn next(&self, letters: &Receiver<Letter>) -> Result<Letter, RecvTimeoutError> {
         if self.leftovers {
             letters.recv_timeout(std::time::Duration::ZERO)
-        } else if self.hints.receiver_count() > 0 {
+        } else if self.bells.are_heard() {
             letters.recv_timeout(self.ear.pause())
         } else {
             letters.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -221,11 +216,14 @@ impl Desk {
             work.attempt(&mut batch).map_err(Broken::Work)?;
         }
         batch.finish().map_err(Broken::Work)?;
-        let (news, leftovers) = (batch.news, batch.leftovers);
+        let (messages, entries, leftovers) = (batch.messages_changed, batch.entries_changed, batch.leftovers);
         run("COMMIT").map_err(Broken::Commit)?;
         self.leftovers |= leftovers;
-        if news {
-            self.hints.send_replace(());
+        if messages {
+            self.bells.messages.send_replace(());
+        }
+        if entries {
+            self.bells.entries.send_replace(());
         }
         Ok(())
     }

@@ -1,4 +1,6 @@
 //! The ledger on SQLite: compare-and-set, deletion, listing, namespaces.
+#![allow(clippy::disallowed_methods, reason = "many tasks are what is tested")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Opening: what is created, and what is refused untouched, with a word on what to do.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
 
@@ -6,13 +7,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use sawmill::engine::Engine;
 use sawmill::log::Log;
 use sawmill::{Error, ErrorKind};
 use sawmill_sqlite::{Sqlite, SqliteEngine};
-use support::{Mount, NOW, Place, ids, records, topic};
+use support::{Mount, NOW, Place, ids, later, records, topic};
 
 fn refused(path: impl AsRef<Path>) -> Error {
     let error = Sqlite::open(path.as_ref(), &Default::default()).unwrap_err();
@@ -180,6 +182,21 @@ async fn rows_that_make_no_sense_are_reported_as_such() {
         let error = log.read(&topic, &wants).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{harm}: {error}");
         assert!(error.to_string().contains(said), "{harm}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_kept_aside_that_makes_no_sense_is_reported_as_such() {
+    for harm in ["SET shard = 1", "SET shard = -1", "SET due_ms = -1", "SET shard = 'one'"] {
+        let place = Place::new();
+        let log = place.open();
+        let topic = topic(&log, "emails", 1).await;
+        log.append(&topic, NOW, vec![later(1, 10), later(2, 20)]).await.unwrap();
+        let raw = Connection::open(place.path()).unwrap();
+        raw.execute_batch(&format!("UPDATE aside {harm} WHERE seq = 2")).unwrap();
+        let error = log.promote(&topic, NOW + Duration::from_secs(1), 9).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{harm}: {error}");
+        assert_eq!(ids(&log, &topic, 0).await, [], "{harm}: nothing was moved");
     }
 }
 

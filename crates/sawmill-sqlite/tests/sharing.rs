@@ -1,4 +1,5 @@
 //! Many at once: two openings of one file, as two processes would have, and many callers of one.
+#![allow(clippy::disallowed_methods, reason = "many tasks are what is tested")]
 
 mod support;
 

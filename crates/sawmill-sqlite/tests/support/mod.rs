@@ -1,5 +1,6 @@
 //! What the tests of this engine share.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::future::Future;
 use std::path::{Path, PathBuf};

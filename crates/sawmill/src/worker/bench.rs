@@ -598,3 +598,7 @@ impl Bench {
         self.waiting.keys().next().map(|(until, _)| *until)
     }
 }
+
+#[cfg(test)]
+#[path = "bench_tests.rs"]
+mod tests;
