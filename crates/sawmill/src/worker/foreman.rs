@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use super::{Shared, SourceSpec, slot};
 use crate::claim::{Claim, WorkerId};
 use crate::clock::Moment;
@@ -163,9 +165,9 @@ impl Foreman {
     async fn rest(&mut self, news: &mut Hints, watch: &mut Hints) {
         let env = self.shared.env().clone();
         let now = env.now();
-        let (next_wait, soon) = {
+        let (next_wait, soon, room) = {
             let bench = self.shared.bench();
-            (bench.next_wait(), !bench.dirty().is_empty() || bench.has_failed())
+            (bench.next_wait(), !bench.dirty().is_empty() || bench.has_failed(), bench.room(now) > 0)
         };
         let mut wait = env.dice().jitter(self.wait);
         if soon {
@@ -178,8 +180,14 @@ impl Foreman {
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => {}
-            () = shared.wake.notified() => return,
-            () = news.next() => {
+            () = shared.wake.notified() => {
+                if news.next().now_or_never().is_some() {
+                    self.maybe_anywhere();
+                }
+                return;
+            }
+            // With every slot taken there is nothing to do about news yet.
+            () = news.next(), if room => {
                 self.maybe_anywhere();
                 return;
             }
