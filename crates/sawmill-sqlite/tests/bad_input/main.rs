@@ -1,5 +1,6 @@
 //! Bad input, through the public API: what cannot be done is refused, in words that say what was wrong and what to do,
 //! and nothing is changed by it.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod files;
 mod full_disk;

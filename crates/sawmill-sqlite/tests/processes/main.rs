@@ -2,6 +2,7 @@
 //! all come at once. What the children did is read from their own records and held against what must always hold.
 //!
 //! The test program starts itself anew for each child; see [`child`] and [`crew`].
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 #![cfg(unix)]
 
 mod child;
@@ -12,6 +13,7 @@ mod job;
 mod order;
 mod plug;
 mod record;
+mod stall;
 mod takeover;
 
 /// What a child process runs. In the test program itself there is nothing for it to do.
