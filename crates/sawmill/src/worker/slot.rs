@@ -21,7 +21,7 @@ const BREATH: u32 = 32;
 pub(super) fn fill(shared: &Arc<Shared>) {
     let wanted = {
         let mut bench = shared.bench();
-        let wanted = bench.runners_wanted();
+        let wanted = bench.runners_wanted(shared.env().now());
         bench.runners += wanted;
         wanted
     };
