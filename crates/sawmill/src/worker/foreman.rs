@@ -167,8 +167,10 @@ impl Foreman {
         let now = env.now();
         let idle_until = now + env.dice().jitter(self.wait);
         let mut until = idle_until;
+        let has_room;
         {
             let bench = self.shared.bench();
+            has_room = bench.room(now) > 0;
             if !bench.dirty().is_empty() || bench.has_failed() {
                 until = until.min(now + LINGER);
             }
@@ -182,7 +184,8 @@ impl Foreman {
             biased;
             () = shared.stop.cancelled() => {}
             () = shared.wake.notified() => {}
-            () = news.next() => self.maybe_anywhere(),
+            // With every slot taken there is nothing to do about news; they are not lost meanwhile.
+            () = news.next(), if has_room => self.maybe_anywhere(),
             // The worker that still holds a shard of ours may have let go of it.
             () = watch.next(), if self.is_kept_out() => self.look_at = now + SHORTEST_LOOK,
             () = env.sleep(until.since(now)) => {

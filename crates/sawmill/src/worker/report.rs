@@ -81,9 +81,7 @@ impl Foreman {
         if wanted.is_empty() {
             return Ok(());
         }
-        let unknown: Vec<usize> =
-            wanted.iter().copied().filter(|index| self.sources[*index].known.is_none()).collect();
-        self.refresh(me, &unknown).await?;
+        self.refresh(me, &wanted).await?;
         self.write_reports(me, &wanted, &released).await
     }
 
