@@ -52,9 +52,12 @@ impl Add<Duration> for Moment {
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The time this many milliseconds after 1970-01-01 UTC.
+    /// The latest time there is: what every engine can store, and later than anybody will wait.
+    pub const LATEST: Self = Self(i64::MAX as u64);
+
+    /// The time this many milliseconds after 1970-01-01 UTC, [`LATEST`](Timestamp::LATEST) at most.
     pub const fn from_millis(millis: u64) -> Self {
-        Self(millis)
+        if millis > Self::LATEST.0 { Self::LATEST } else { Self(millis) }
     }
 
     /// Milliseconds since 1970-01-01 UTC.
@@ -71,7 +74,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Timestamp;
     fn add(self, duration: Duration) -> Timestamp {
-        Timestamp(self.0.saturating_add(duration.as_millis().try_into().unwrap_or(u64::MAX)))
+        Timestamp::from_millis(self.0.saturating_add(duration.as_millis().try_into().unwrap_or(u64::MAX)))
     }
 }
 
@@ -113,7 +116,7 @@ impl Clock for SystemClock {
 
     fn wall(&self) -> Timestamp {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Timestamp(since.as_millis().try_into().unwrap_or(u64::MAX))
+        Timestamp::from_millis(since.as_millis().try_into().unwrap_or(u64::MAX))
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
@@ -124,6 +127,13 @@ impl Clock for SystemClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_stay_within_what_engines_can_store() {
+        assert_eq!(Timestamp::from_millis(u64::MAX), Timestamp::LATEST);
+        assert_eq!(Timestamp::from_millis(5) + Duration::MAX, Timestamp::LATEST);
+        assert_eq!(Timestamp::from_millis(5) - Duration::MAX, Timestamp::from_millis(0));
+    }
 
     #[test]
     fn the_system_clock_is_steady_and_sane() {

@@ -38,7 +38,8 @@ pub struct Write {
     pub key: EntryKey,
     /// The version it must have; `None` if it must not exist.
     pub expect: Option<Version>,
-    /// Its new value; `None` to delete it. The key of a deleted entry is never used again.
+    /// Its new value, of 512 KiB at most; `None` to delete an entry that exists. The key of a deleted entry is never used
+    /// again, so that a version never means two things.
     pub value: Option<Bytes>,
 }
 

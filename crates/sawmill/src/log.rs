@@ -18,8 +18,10 @@ use crate::topic::{Topic, TopicName, TopicSpec};
 
 /// Where messages live.
 ///
-/// An error of kind [`Unknown`](crate::ErrorKind::Unknown) means that the call may have taken effect; every other error
-/// means that it has not.
+/// An error of kind [`Unknown`](crate::ErrorKind::Unknown) means that the call may have taken effect, or may still; every
+/// other error means that it has not and will not. A topic that does not exist (any more) is an error of kind
+/// [`NotFound`](crate::ErrorKind::NotFound), a shard that it does not have one of kind
+/// [`Invalid`](crate::ErrorKind::Invalid).
 #[async_trait]
 pub trait Log: Send + Sync + 'static {
     /// What this engine can do, and its limits. Always the same for one log.
@@ -42,8 +44,9 @@ pub trait Log: Send + Sync + 'static {
     /// Appends messages, each to its shard, durably: when this returns `Ok`, a crash of everything loses none.
     ///
     /// Within a shard, messages of one call that are due are readable in the order given, and after everything that was
-    /// acknowledged before the call. An error may leave some of them appended, if its kind is `Unknown`. A message whose
-    /// id is in the topic already is not added again, where the engine [can tell](Capabilities::idempotent_append).
+    /// acknowledged before the call. An error of kind `Unknown` may leave any of them appended, now or a little later. A
+    /// message whose id is in the topic already is not added again, where the engine
+    /// [can tell](Capabilities::idempotent_append); one that was trimmed may be.
     ///
     /// A message that is not due at `now` is kept aside until [`promote`](Log::promote) is called at its time.
     async fn append(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()>;
@@ -58,8 +61,9 @@ pub trait Log: Send + Sync + 'static {
     /// kind [`Gone`](crate::ErrorKind::Gone).
     async fn reread(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>>;
 
-    /// Makes at most `limit` messages readable that were kept aside and are due at `now`, in ascending order of due time,
-    /// each in its own shard, and says when the next one is due. Calling it from several places at once is safe.
+    /// Makes at most `limit` messages readable that were kept aside and are due at `now`, in ascending order of due time
+    /// and those of one time in the order of appending, each in its own shard, and says when the next one is due. Calling
+    /// it from several places at once is safe.
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted>;
 
     /// How much lies after each of these positions, in the same order.
@@ -103,7 +107,8 @@ pub struct Block {
     pub span: Span,
     /// The position after the last of them; where reading began, if there is none.
     pub end: Position,
-    /// True if there may be more after them.
+    /// True if there may be more after them. At the end of a shard to which nothing is appended it is false, sooner or
+    /// later.
     pub more: bool,
 }
 
@@ -123,7 +128,7 @@ pub struct Backlog {
     pub ready: Vec<u64>,
     /// Messages of the whole topic that are kept aside because they are not due.
     pub aside: u64,
-    /// When the oldest readable message after the positions was created.
+    /// When the first readable message after the positions was created, of the shard where that is earliest.
     pub oldest: Option<Timestamp>,
 }
 

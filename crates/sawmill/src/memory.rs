@@ -208,7 +208,8 @@ impl Log for Memory {
         let (after, upto, count) = span.range()?;
         let mut held = self.held();
         let shard = held.shelf(topic)?.shard(topic, shard)?;
-        let messages: Vec<Message> = shard.messages.range(after + 1..=upto).map(|(_, m)| m.clone()).collect();
+        let messages: Vec<Message> =
+            shard.messages.range(after + 1..upto.max(after) + 1).map(|(_, m)| m.clone()).collect();
         if messages.len() == count { Ok(messages) } else { Err(topic.gone(count, messages.len())) }
     }
 

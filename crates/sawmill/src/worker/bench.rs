@@ -26,6 +26,8 @@ pub(crate) struct Bench {
     slots: usize,
     /// The most messages to have in hand at once.
     most: usize,
+    /// What is done but not reported counts as in hand too, because a crash would not know of it.
+    strict: bool,
     pace: Pace,
     /// Under which id this worker is a member; nothing starts while it is none.
     me: Option<WorkerId>,
@@ -77,9 +79,13 @@ impl Item {
 struct Held {
     source: usize,
     token: Token,
+    /// How many messages it had when it came in hand.
+    count: usize,
     fates: BTreeMap<Fate, Progress>,
     failures: BTreeMap<u32, u32>,
     open: usize,
+    /// How many are open by what was last reported.
+    claimed: usize,
     running: usize,
     /// There is something to report.
     dirty: bool,
@@ -134,11 +140,12 @@ pub(crate) struct Incoming {
 }
 
 impl Bench {
-    pub(crate) fn new(slots: usize, most: usize, grab_most: usize) -> Self {
+    pub(crate) fn new(slots: usize, most: usize, ahead: usize, strict: bool) -> Self {
         Self {
             slots,
             most,
-            pace: Pace::new(slots, grab_most),
+            strict,
+            pace: Pace::new(slots, ahead),
             me: None,
             lease_until: Moment::default(),
             stopped: false,
@@ -245,9 +252,11 @@ impl Bench {
         let held = Held {
             source,
             token: claim.token,
+            count: open,
             fates,
             failures: claim.failures,
             open,
+            claimed: open,
             running: 0,
             dirty: open == 0,
             closing: false,
@@ -339,10 +348,7 @@ impl Bench {
         if !self.may_start(now) {
             return None;
         }
-        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
-            let item = first.remove();
-            self.ready.push_back(item);
-        }
+        self.ripen(now);
         let item = self.ready.pop_front()?;
         let held = self.held.get_mut(&item.ticket)?;
         held.running += 1;
@@ -353,6 +359,14 @@ impl Bench {
             self.settle(start.item.ticket, start.item.index, Fate::Done);
         }
         Some(start)
+    }
+
+    /// Messages that have waited long enough are ready again.
+    fn ripen(&mut self, now: Moment) {
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            let item = first.remove();
+            self.ready.push_back(item);
+        }
     }
 
     /// A handler has ended.
@@ -477,6 +491,8 @@ impl Bench {
     pub(crate) fn reported(&mut self, ticket: Ticket, report: &Report) {
         let Some(held) = self.held.get_mut(&ticket) else { return };
         held.dirty = held.fates != report.fates || held.failures != report.failures;
+        let settled: u64 = report.fates.values().map(Progress::len).sum();
+        held.claimed = held.count.saturating_sub(settled as usize);
         if held.open == 0 && !held.dirty {
             self.held.remove(&ticket);
         }
@@ -525,8 +541,17 @@ impl Bench {
         }
         let idle = self.idle_slots();
         let wanted = self.pace.target().saturating_sub(self.in_hand).max(idle);
-        // Lines of one key must not fill the hand while other keys could run.
-        wanted.min(self.most.saturating_sub(self.in_hand))
+        wanted.min(self.most.saturating_sub(self.claimed()))
+    }
+
+    /// How many messages count against the limit.
+    fn claimed(&self) -> usize {
+        if self.strict { self.held.values().map(|held| held.claimed).sum() } else { self.in_hand }
+    }
+
+    /// True if nothing can be grabbed before something is reported.
+    pub(crate) fn is_full(&self) -> bool {
+        self.strict && self.claimed() >= self.most
     }
 
     /// Slots for which there is no message in hand that could start.
@@ -539,8 +564,10 @@ impl Bench {
         2 * self.in_hand <= self.pace.target() || !self.failed.is_empty() || self.stopped
     }
 
-    pub(crate) fn runners_wanted(&self) -> usize {
-        self.ready.len().min(self.slots.saturating_sub(self.runners))
+    /// How many more slots there is work for.
+    pub(crate) fn runners_wanted(&mut self, now: Moment) -> usize {
+        self.ripen(now);
+        if self.may_start(now) { self.ready.len().min(self.slots.saturating_sub(self.runners)) } else { 0 }
     }
 
     pub(crate) fn slots(&self) -> usize {
@@ -578,3 +605,7 @@ impl Bench {
         self.waiting.keys().next().map(|(until, _)| *until)
     }
 }
+
+#[cfg(test)]
+#[path = "bench_tests.rs"]
+mod tests;

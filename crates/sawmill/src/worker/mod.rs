@@ -7,8 +7,11 @@ mod beat;
 mod bench;
 mod decide;
 mod foreman;
+mod grab;
+mod look;
 
 mod pace;
+mod report;
 mod slot;
 mod tender;
 
@@ -170,11 +173,16 @@ impl WorkerBuilder {
             self.agree_on_group(&topic, &group).await?;
             sources.extend(self.lanes(index, topic, &group).await?);
         }
-        let slots = self.slots;
-        let most = self.most_claimed.unwrap_or(usize::MAX);
-        let in_hand = if self.ordered { 4 * GRAB_MOST.max(slots) } else { 2 * GRAB_MOST + 4 * slots };
+        // How far to grab ahead; ordered groups hold more, since messages wait in line behind others with their key.
+        let ahead = (2 * GRAB_MOST).max(self.slots);
+        let most = if self.ordered { 2 * ahead } else { ahead + 4 * self.slots };
+        let (ahead, most) = match self.most_claimed {
+            Some(limit) => (ahead.min(limit), most.min(limit)),
+            None => (ahead, most),
+        };
+        let bench = Bench::new(self.slots, most, ahead, self.most_claimed.is_some());
         let shared = Arc::new(Shared {
-            bench: Mutex::new(Bench::new(slots, in_hand.min(most), (2 * GRAB_MOST).max(slots).min(most))),
+            bench: Mutex::new(bench),
             wake: Notify::new(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),

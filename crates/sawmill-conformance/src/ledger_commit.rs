@@ -1,0 +1,185 @@
+//! Checks of a ledger: one entry is changed if it is as expected.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
+
+use crate::Place;
+
+/// Commits one write and gives the answer.
+pub(crate) async fn commit(
+    ledger: &Arc<dyn Ledger>,
+    key: &str,
+    expect: Option<Version>,
+    value: Option<&[u8]>,
+) -> Commit {
+    let write = Write { key: EntryKey::raw(key), expect, value: value.map(Bytes::copy_from_slice) };
+    ledger.commit(write).await.expect("a commit is answered")
+}
+
+/// Commits one write that nothing stands against, and gives the version.
+pub(crate) async fn done(
+    ledger: &Arc<dyn Ledger>,
+    key: &str,
+    expect: Option<Version>,
+    value: Option<&[u8]>,
+) -> Version {
+    match commit(ledger, key, expect, value).await {
+        Commit::Done(version) => version,
+        other => panic!("{key} was as expected ({expect:?}), and the commit was answered {other:?}"),
+    }
+}
+
+/// The entry as it is.
+pub(crate) async fn get(ledger: &Arc<dyn Ledger>, key: &str) -> Option<Entry> {
+    ledger.get(&EntryKey::raw(key)).await.expect("an entry is looked up")
+}
+
+/// Holds that an entry is so.
+pub(crate) async fn assert_is(ledger: &Arc<dyn Ledger>, key: &str, version: Version, value: &[u8]) {
+    let expected = Entry { key: EntryKey::raw(key), version, value: Bytes::copy_from_slice(value) };
+    assert_eq!(get(ledger, key).await, Some(expected));
+}
+
+/// An entry that was never written is not there.
+pub async fn an_absent_entry_is_not_there(place: Place) {
+    let ledger = place.ledger().await;
+    assert_eq!(get(&ledger, "a/1").await, None);
+    done(&ledger, "a/1", None, Some(b"x")).await;
+    for absent in ["a", "a/2", "a/11", "A/1", "a/1/1"] {
+        assert_eq!(get(&ledger, absent).await, None, "{absent}");
+    }
+}
+
+/// An entry that must not exist is created, once: the second is refused, and the first stays.
+pub async fn an_entry_is_created_once(place: Place) {
+    let (ledger, other) = (place.ledger().await, place.ledger().await);
+    let version = done(&ledger, "a/1", None, Some(b"first")).await;
+    for handle in [&ledger, &other] {
+        assert_eq!(commit(handle, "a/1", None, Some(b"second")).await, Commit::Conflict);
+        assert_eq!(commit(handle, "a/1", None, Some(b"first")).await, Commit::Conflict);
+        assert_is(handle, "a/1", version, b"first").await;
+    }
+}
+
+/// The version grows with every change, also when the value stays the same, and is the one that is read.
+pub async fn versions_grow_with_every_change(place: Place) {
+    let ledger = place.ledger().await;
+    let mut version = done(&ledger, "a/1", None, Some(b"same")).await;
+    for n in 0..20 {
+        let value = if n % 3 == 0 { "same".to_owned() } else { format!("value {n}") };
+        let next = done(&ledger, "a/1", Some(version), Some(value.as_bytes())).await;
+        assert!(next > version, "{next:?} comes after {version:?}");
+        assert_is(&ledger, "a/1", next, value.as_bytes()).await;
+        version = next;
+    }
+    let next = done(&ledger, "a/1", Some(version), Some(b"last")).await;
+    let again = done(&ledger, "a/1", Some(next), Some(b"last")).await;
+    assert!(again > next, "writing the same value is a change");
+    assert_eq!(commit(&ledger, "a/1", Some(next), Some(b"last")).await, Commit::Conflict);
+}
+
+/// A write with an old version is refused and changes nothing, even if the value is what it was at that version.
+pub async fn a_stale_version_is_refused(place: Place) {
+    let (ledger, other) = (place.ledger().await, place.ledger().await);
+    let first = done(&ledger, "a/1", None, Some(b"A")).await;
+    let second = done(&ledger, "a/1", Some(first), Some(b"B")).await;
+    let third = done(&ledger, "a/1", Some(second), Some(b"A")).await;
+    for handle in [&ledger, &other] {
+        for stale in [first, second] {
+            assert_eq!(commit(handle, "a/1", Some(stale), Some(b"stale")).await, Commit::Conflict);
+            assert_eq!(commit(handle, "a/1", Some(stale), None).await, Commit::Conflict);
+            assert_is(handle, "a/1", third, b"A").await;
+        }
+    }
+}
+
+/// A version that the entry has not yet had is refused too.
+pub async fn a_version_from_the_future_is_refused(place: Place) {
+    let ledger = place.ledger().await;
+    let version = done(&ledger, "a/1", None, Some(b"A")).await;
+    for ahead in [1, 2, 1000] {
+        let ahead = Version(version.0 + ahead);
+        assert_eq!(commit(&ledger, "a/1", Some(ahead), Some(b"ahead")).await, Commit::Conflict);
+        assert_eq!(commit(&ledger, "a/1", Some(ahead), None).await, Commit::Conflict);
+    }
+    assert_is(&ledger, "a/1", version, b"A").await;
+}
+
+/// A write that expects a version of an entry that does not exist is refused.
+pub async fn a_version_of_an_absent_entry_is_refused(place: Place) {
+    let ledger = place.ledger().await;
+    for version in [0, 1, 7] {
+        assert_eq!(commit(&ledger, "a/1", Some(Version(version)), Some(b"x")).await, Commit::Conflict);
+        assert_eq!(commit(&ledger, "a/1", Some(Version(version)), None).await, Commit::Conflict);
+        assert_eq!(get(&ledger, "a/1").await, None);
+    }
+}
+
+/// An entry is deleted with its version, and only with it; the answer is the last version that it had.
+pub async fn an_entry_is_deleted_with_its_version(place: Place) {
+    let (ledger, other) = (place.ledger().await, place.ledger().await);
+    let first = done(&ledger, "a/1", None, Some(b"x")).await;
+    let second = done(&ledger, "a/1", Some(first), Some(b"y")).await;
+    assert_eq!(commit(&ledger, "a/1", Some(first), None).await, Commit::Conflict);
+    assert_eq!(commit(&ledger, "a/1", None, None).await, Commit::Conflict);
+    assert_is(&ledger, "a/1", second, b"y").await;
+    assert_eq!(commit(&ledger, "a/1", Some(second), None).await, Commit::Done(second));
+    for handle in [&ledger, &other] {
+        assert_eq!(get(handle, "a/1").await, None);
+        assert_eq!(handle.list(&EntryKey::raw("a/")).await.expect("entries are listed"), []);
+    }
+}
+
+/// Whoever still holds a version of a deleted entry is refused: it neither comes back nor is deleted twice.
+pub async fn a_deleted_entry_stays_deleted(place: Place) {
+    let (ledger, other) = (place.ledger().await, place.ledger().await);
+    let first = done(&ledger, "a/1", None, Some(b"x")).await;
+    let second = done(&ledger, "a/1", Some(first), Some(b"y")).await;
+    done(&ledger, "a/1", Some(second), None).await;
+    for handle in [&ledger, &other] {
+        for old in [first, second, Version(second.0 + 1)] {
+            assert_eq!(commit(handle, "a/1", Some(old), Some(b"back")).await, Commit::Conflict);
+            assert_eq!(commit(handle, "a/1", Some(old), None).await, Commit::Conflict);
+        }
+        assert_eq!(get(handle, "a/1").await, None);
+    }
+}
+
+/// Deleting what does not exist, and must not, makes nothing and touches nothing else.
+pub async fn deleting_nothing_does_nothing(place: Place) {
+    let ledger = place.ledger().await;
+    let version = done(&ledger, "a/1", None, Some(b"x")).await;
+    let answer = commit(&ledger, "a/2", None, None).await;
+    assert_ne!(answer, Commit::Unknown, "nothing stands against an answer");
+    assert_eq!(get(&ledger, "a/2").await, None);
+    assert_is(&ledger, "a/1", version, b"x").await;
+    assert_eq!(ledger.list(&EntryKey::raw("a/")).await.expect("entries are listed").len(), 1);
+}
+
+/// A value comes back as it was: empty, binary, and up to 256 KiB; and it may grow and shrink.
+pub async fn values_come_back_as_they_were(place: Place) {
+    let ledger = place.ledger().await;
+    let binary = |length: usize| (0..length).map(|i| (i * 7 + i / 256) as u8).collect::<Vec<u8>>();
+    let values = [
+        vec![],
+        binary(256),
+        b"\0".to_vec(),
+        b"\xff\xfe\0'\"\\%_".to_vec(),
+        binary(65_536),
+        binary(256 << 10),
+        vec![],
+    ];
+    let mut version = None;
+    for (number, value) in values.iter().enumerate() {
+        version = Some(done(&ledger, "changed", version, Some(value)).await);
+        done(&ledger, &format!("made/{number}"), None, Some(value)).await;
+        for key in ["changed".to_owned(), format!("made/{number}")] {
+            let entry = get(&ledger, &key).await.expect("what was committed is there");
+            assert!(entry.value == value, "a value of {} bytes came back changed", value.len());
+        }
+    }
+    let listed = ledger.list(&EntryKey::raw("made/")).await.expect("entries are listed");
+    assert!(listed.iter().map(|entry| &entry.value[..]).eq(values.iter().map(|value| &value[..])));
+}

@@ -1,0 +1,184 @@
+//! Checks of a log: what is not needed any more may go, and nothing else.
+
+use std::collections::HashSet;
+use std::slice::from_ref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sawmill::ErrorKind;
+use sawmill::clock::Timestamp;
+use sawmill::log::{Log, Position, Record};
+use sawmill::message::Message;
+use sawmill::topic::Topic;
+
+use crate::Place;
+use crate::reader::{Reader, assert_says};
+use crate::sample::{message, now, numbered, record_due, records, seconds_after, text, texts};
+
+/// Ten messages `m0` to `m9` on shard 0 of a topic, created at these numbers of seconds before `base`, all of them read.
+async fn ten(place: &Place, base: Timestamp, ages: [u64; 10]) -> (Arc<dyn Log>, Topic, Reader) {
+    let (log, topic) = place.log_and_topic("orders", 2).await;
+    let batch = ages.iter().enumerate().map(|(n, age)| Record {
+        shard: 0,
+        message: Message { created: base - Duration::from_secs(*age), ..message(format!("m{n}")) },
+    });
+    log.append(&topic, base, batch.collect()).await.expect("messages are appended");
+    let mut reader = Reader::new(place, &log, &topic, 0);
+    reader.until(10, 1).await;
+    (log, topic, reader)
+}
+
+/// What is left of a shard whose trim may have dropped those that `may_go` names. Holds that nothing else went.
+async fn left(
+    place: &Place,
+    log: &Arc<dyn Log>,
+    topic: &Topic,
+    may_go: &[usize],
+    dropped: u64,
+) -> Vec<String> {
+    let may_go: HashSet<String> = may_go.iter().map(|n| format!("m{n}")).collect();
+    let mut reader = Reader::new(place, log, topic, 0);
+    reader.rest().await;
+    let left = texts(&reader.seen);
+    let expected: Vec<String> =
+        numbered("m", 0..10).into_iter().filter(|m| left.contains(m) || !may_go.contains(m)).collect();
+    assert_eq!(left, expected, "only {may_go:?} may be dropped");
+    let gone = 10 - left.len() as u64;
+    assert!(dropped <= may_go.len() as u64, "{dropped} are said to be dropped, and {may_go:?} may be");
+    assert!(gone >= dropped, "{dropped} are said to be dropped, and {gone} are gone");
+    left
+}
+
+/// Messages after the position stay, however old they are.
+pub async fn nothing_after_the_position_is_trimmed(place: Place) {
+    let base = now();
+    let (log, topic, reader) = ten(&place, base, [100; 10]).await;
+    log.append(&topic, base, records(1, "other", 0..3)).await.expect("messages are appended");
+    let dropped = log.trim(&topic, 0, &[Position::default()], base).await.expect("a shard is trimmed");
+    assert_eq!(dropped, 0, "nothing lies before the beginning");
+    left(&place, &log, &topic, &[], dropped).await;
+    let dropped =
+        log.trim(&topic, 0, &[reader.blocks[3].end.clone()], base).await.expect("a shard is trimmed");
+    left(&place, &log, &topic, &[0, 1, 2, 3], dropped).await;
+    assert_says(&place, &log, &topic, 1, &numbered("other", 0..3)).await;
+}
+
+/// Of several positions the least decides, in whatever order they are given; without any, nothing is dropped.
+pub async fn only_what_lies_before_every_position_is_trimmed(place: Place) {
+    let base = now();
+    let (log, topic, reader) = ten(&place, base, [100; 10]).await;
+    let dropped = log.trim(&topic, 0, &[], base).await.expect("a shard is trimmed");
+    assert_eq!(dropped, 0, "without a position nothing is dropped");
+    left(&place, &log, &topic, &[], dropped).await;
+    let end = |block: usize| reader.blocks[block].end.clone();
+    let mut dropped = 0;
+    for (upto, may_go) in [
+        (vec![end(9), Position::default()], 0),
+        (vec![end(2), end(9), end(5)], 3),
+        (vec![end(9), end(4), end(4)], 5),
+        (vec![end(8), end(6)], 7),
+    ] {
+        dropped += log.trim(&topic, 0, &upto, base).await.expect("a shard is trimmed");
+        let may_go: Vec<usize> = (0..may_go).collect();
+        left(&place, &log, &topic, &may_go, dropped).await;
+    }
+}
+
+/// Messages that were not created before the time stay, though they lie up to the position.
+pub async fn nothing_young_is_trimmed(place: Place) {
+    let base = now();
+    let (log, topic, reader) = ten(&place, base, [90, 50, 80, 10, 50, 49, 51, 0, 99, 98]).await;
+    let before = base - Duration::from_secs(50);
+    let dropped =
+        log.trim(&topic, 0, &[reader.blocks[7].end.clone()], before).await.expect("a shard is trimmed");
+    left(&place, &log, &topic, &[0, 2, 6], dropped).await;
+    let dropped = log
+        .trim(&topic, 0, from_ref(&reader.position), Timestamp::from_millis(0))
+        .await
+        .expect("a shard is trimmed");
+    assert_eq!(dropped, 0, "nothing was created before the beginning of time");
+    left(&place, &log, &topic, &[0, 2, 6], 0).await;
+}
+
+/// What is kept aside is not trimmed.
+pub async fn what_is_kept_aside_is_not_trimmed(place: Place) {
+    let base = now();
+    let (log, topic, reader) = ten(&place, base, [100; 10]).await;
+    let due = seconds_after(base, 600);
+    let mut aside = record_due(0, "aside", due);
+    aside.message.created = base - Duration::from_secs(100);
+    log.append(&topic, base, vec![aside]).await.expect("a message is kept aside");
+    log.trim(&topic, 0, from_ref(&reader.position), seconds_after(base, 1000))
+        .await
+        .expect("a shard is trimmed");
+    assert_eq!(log.promote(&topic, due, 10).await.expect("what is due is promoted").moved, 1);
+    let mut reader = reader;
+    reader.until(11, 10).await;
+    assert_eq!(reader.seen.last().map(text).as_deref(), Some("aside"));
+}
+
+/// A block of which messages were trimmed is gone when it is read again; one of which none was is not.
+pub async fn a_trimmed_block_is_gone(place: Place) {
+    let base = now();
+    let (log, topic, one_by_one) = ten(&place, base, [100; 10]).await;
+    let mut reader = Reader::new(&place, &log, &topic, 0);
+    reader.until(10, 5).await;
+    let upto = &one_by_one.blocks[2].end;
+    log.trim(&topic, 0, from_ref(upto), base).await.expect("a shard is trimmed");
+    let left = left(&place, &log, &topic, &[0, 1, 2], 0).await;
+    for handle in [log, place.log().await] {
+        for block in reader.blocks.iter().chain(&one_by_one.blocks) {
+            let again = handle.reread(&topic, 0, &block.span).await;
+            let whole = texts(&block.messages).iter().all(|message| left.contains(message));
+            match again {
+                Ok(again) if whole => assert_eq!(again, block.messages),
+                Err(error) if !whole => assert_eq!(error.kind(), ErrorKind::Gone, "{error:?}"),
+                Ok(again) => panic!(
+                    "of {:?} only {:?} is left in the log, and reading it again gave {:?}",
+                    texts(&block.messages),
+                    left,
+                    texts(&again)
+                ),
+                Err(error) => panic!("{:?} is all there, and is refused: {error:?}", texts(&block.messages)),
+            }
+        }
+    }
+}
+
+/// After everything was trimmed, what is appended comes after every position that was returned before, also through a
+/// handle that was opened since.
+pub async fn positions_outlive_a_full_trim(place: Place) {
+    let base = now();
+    let (log, topic, mut reader) = ten(&place, base, [100; 10]).await;
+    for round in 0..3 {
+        log.trim(&topic, 0, from_ref(&reader.position), seconds_after(base, 3600))
+            .await
+            .expect("a shard is trimmed");
+        let positions: Vec<Position> = reader.blocks.iter().map(|block| block.end.clone()).collect();
+        let count = reader.seen.len();
+        let fresh = place.log().await;
+        fresh.append(&topic, base, records(0, "new", round..round + 1)).await.expect("a message is appended");
+        reader.until(count + 1, 10).await;
+        assert_eq!(reader.seen.last().map(text), Some(format!("new{round}")));
+        for position in &positions[positions.len() - 1..] {
+            let mut late = Reader::new(&place, &fresh, &topic, 0).at(position);
+            late.until(1, 10).await;
+            assert_eq!(texts(&late.seen), [format!("new{round}")]);
+        }
+        // From an older position, only what was not trimmed comes, and the new message last.
+        let mut late = Reader::new(&place, &fresh, &topic, 0).at(&positions[0]);
+        late.rest().await;
+        assert_eq!(late.seen.last().map(text), Some(format!("new{round}")));
+    }
+}
+
+/// Trimming again what was trimmed is no error, and drops nothing twice.
+pub async fn trimming_again_is_no_error(place: Place) {
+    let base = now();
+    let (log, topic, reader) = ten(&place, base, [100; 10]).await;
+    let mut dropped = 0;
+    for _ in 0..3 {
+        dropped += log.trim(&topic, 0, from_ref(&reader.position), base).await.expect("a shard is trimmed");
+    }
+    left(&place, &log, &topic, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], dropped).await;
+}

@@ -1,0 +1,55 @@
+//! Push, work, fail, retry, keep order, wait for a due time: the main job in one file.
+//!
+//! `cargo run --release -p sawmill-sqlite --example quickstart`
+
+use std::time::Duration;
+
+use sawmill::{Context, Outcome, Push, Result, RetryPolicy};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("sawmill-quickstart-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for the database");
+    let mill = sawmill_sqlite::open(&format!("sqlite:{}", folder.join("jobs.db").display())).await?;
+    mill.create_topic("emails").await?;
+
+    // Ten mails each for three people, one that can never be sent, and one for a second later.
+    let mails =
+        (1..=10).flat_map(|nth| ["alice", "bob", "carol"].map(|to| Push::new(format!("mail {nth}")).key(to)));
+    mill.push_many("emails", mails).await?;
+    let broken = mill.push("emails", Push::new("").key("dave")).await?;
+    mill.push("emails", Push::new("a reminder").key("erin").after(Duration::from_secs(1))).await?;
+
+    let worker = mill
+        .worker("emails")
+        .slots(4)
+        .ordered()
+        .retry(RetryPolicy::retries(3).backoff(Duration::from_millis(100), Duration::from_secs(1)))
+        .start(send)
+        .await?;
+    while mill.status("emails", "default").await?.done < 31 {
+        worker.drained().await;
+    }
+    let counts = worker.stop().await;
+    println!("\ndone {}, failed attempts {}, dead letters {}", counts.done, counts.failed, counts.dead);
+
+    let dead = mill.dead_letters("emails", "default").await?;
+    let letter = dead.show(broken).await?;
+    println!("dead: {} because {:?}", letter.id(), letter.reason());
+    drop((dead, mill));
+    std::fs::remove_dir_all(&folder).expect("the folder is ours to remove");
+    Ok(())
+}
+
+async fn send(mail: Context) -> Outcome {
+    let to = String::from_utf8_lossy(mail.key.as_deref().unwrap_or_default()).into_owned();
+    let text = String::from_utf8_lossy(&mail.payload).into_owned();
+    match text.as_str() {
+        "" => Outcome::dead("there is nothing to send"),
+        "mail 7" if mail.attempt() == 1 => Outcome::retry("the server is busy"),
+        _ => {
+            println!("to {to:<6} {text:<11} attempt {} token {}", mail.attempt(), mail.token());
+            Outcome::Done
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What changes the log: appending, promoting what has become due, and trimming.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use sawmill::clock::Timestamp;
+use sawmill::log::{Promoted, Record};
+use sawmill::topic::Topic;
+use sawmill::{Error, ErrorKind};
+
+use crate::batch::{Batch, OpenTopic};
+use crate::error::{Failure, corrupt};
+use crate::row::{LAST_NUMBER, from_time, to_time};
+
+/// How many rows are looked at in one transaction that trims.
+const TRIM: i64 = 1_000;
+
+/// About how many bytes appending these writes.
+pub(crate) fn weight(records: &[Record]) -> usize {
+    records.iter().map(|record| 200 + record.message.payload.len()).fold(256, usize::saturating_add)
+}
+
+/// See [`sawmill::log::Log::append`].
+pub(crate) fn append(
+    batch: &mut Batch<'_>,
+    topic: &Topic,
+    now: Timestamp,
+    records: &[Record],
+) -> Result<(), Failure> {
+    let (connection, open) = batch.topic(topic)?;
+    // Everything that can be refused is refused before anything is written.
+    for record in records {
+        let shard = open.shard(connection, topic, record.shard)?;
+        if shard.room() < records.len() as u64 {
+            return Err(numbered_out(topic, record.shard).into());
+        }
+    }
+    let later = |record: &Record| record.message.due.is_some_and(|due| due > now);
+    // Most topics keep nothing aside: then there is nothing to compare with.
+    let aside = records.iter().any(later) || keeps_aside(connection, open.id)?;
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (topic, id) DO NOTHING",
+    )?;
+    for record in records {
+        if later(record) {
+            keep_aside(connection, open.id, record)?;
+            continue;
+        }
+        let message = &record.message;
+        let id = message.id.as_u128().to_be_bytes();
+        if aside && is_known(connection, "SELECT 1 FROM aside WHERE topic = ?1 AND id = ?2", open.id, &id)? {
+            continue;
+        }
+        let topic_id = open.id;
+        let shard = open.known(topic, record.shard)?;
+        let headers = (!message.headers.is_empty()).then(|| message.headers.encode());
+        let added = insert.execute(params![
+            shard.next(),
+            topic_id,
+            id,
+            from_time(message.created),
+            message.due.map(from_time),
+            message.key.as_deref(),
+            headers,
+            &message.payload[..],
+        ])?;
+        if added > 0 {
+            shard.add();
+        }
+    }
+    batch.messages_changed = true;
+    Ok(())
+}
+
+fn keeps_aside(connection: &Connection, topic: i64) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM aside WHERE topic = ?1 LIMIT 1")?
+        .query_row(params![topic], |_| Ok(()))
+        .optional()
+        .map(|found| found.is_some())
+}
+
+fn is_known(connection: &Connection, sql: &str, topic: i64, id: &[u8; 16]) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached(sql)?
+        .query_row(params![topic, id], |_| Ok(()))
+        .optional()
+        .map(|found| found.is_some())
+}
+
+fn keep_aside(connection: &Connection, topic: i64, record: &Record) -> rusqlite::Result<()> {
+    let message = &record.message;
+    let id = message.id.as_u128().to_be_bytes();
+    if is_known(connection, "SELECT 1 FROM message WHERE topic = ?1 AND id = ?2", topic, &id)? {
+        return Ok(());
+    }
+    let headers = (!message.headers.is_empty()).then(|| message.headers.encode());
+    connection
+        .prepare_cached(
+            "INSERT INTO aside (topic, shard, id, created_ms, due_ms, key, headers, payload)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (topic, id) DO NOTHING",
+        )?
+        .execute(params![
+            topic,
+            record.shard,
+            id,
+            from_time(message.created),
+            message.due.map(from_time),
+            message.key.as_deref(),
+            headers,
+            &message.payload[..],
+        ])
+        .map(|_| ())
+}
+
+fn numbered_out(topic: &Topic, shard: u16) -> Error {
+    Error::new(
+        ErrorKind::Full,
+        format!(
+            "shard {shard} of topic {} has had as many messages as it can number: go on with a new topic",
+            topic.name
+        ),
+    )
+}
+
+/// See [`sawmill::log::Log::promote`].
+pub(crate) fn promote(
+    batch: &mut Batch<'_>,
+    topic: &Topic,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Promoted, Failure> {
+    let (connection, open) = batch.topic(topic)?;
+    let due = due(connection, open, topic, now, limit)?;
+    for (seq, shard) in &due {
+        move_over(connection, open, topic, *seq, *shard)?;
+    }
+    let next_due: Option<i64> = connection
+        .prepare_cached("SELECT min(due_ms) FROM aside WHERE topic = ?1")?
+        .query_row(params![open.id], |row| row.get(0))?;
+    // A time that makes no sense is due at once: promoting it will say what is wrong.
+    let next_due = next_due.map(|ms| to_time(ms).unwrap_or_default());
+    batch.messages_changed |= !due.is_empty();
+    Ok(Promoted { moved: due.len(), next_due })
+}
+
+/// The first messages that are due, and their shards, which are there.
+fn due(
+    connection: &Connection,
+    open: &mut OpenTopic,
+    topic: &Topic,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<(i64, u16)>, Failure> {
+    let mut select = connection.prepare_cached(
+        "SELECT seq, shard, due_ms FROM aside WHERE topic = ?1 AND due_ms <= ?2 ORDER BY due_ms, seq LIMIT ?3",
+    )?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = select.query(params![open.id, from_time(now), limit])?;
+    let mut due = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (seq, shard, due_ms): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let wrong =
+            || corrupt(format!("a message kept aside (number {seq}) for shard {shard}, due at {due_ms}"));
+        if due_ms < 0 {
+            return Err(wrong().into());
+        }
+        let shard = u16::try_from(shard).ok().filter(|shard| open.has(*shard)).ok_or_else(wrong)?;
+        due.push((seq, shard));
+    }
+    for (_, shard) in &due {
+        if open.shard(connection, topic, *shard)?.room() < due.len() as u64 {
+            return Err(numbered_out(topic, *shard).into());
+        }
+    }
+    Ok(due)
+}
+
+fn move_over(
+    connection: &Connection,
+    open: &mut OpenTopic,
+    topic: &Topic,
+    seq: i64,
+    shard: u16,
+) -> Result<(), Failure> {
+    let shard = open.known(topic, shard)?;
+    let added = connection
+        .prepare_cached(
+            "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload)
+             SELECT ?1, topic, id, created_ms, due_ms, key, headers, payload FROM aside WHERE seq = ?2
+             ON CONFLICT (topic, id) DO NOTHING",
+        )?
+        .execute(params![shard.next(), seq])?;
+    if added > 0 {
+        shard.add();
+    }
+    connection.prepare_cached("DELETE FROM aside WHERE seq = ?1")?.execute(params![seq])?;
+    Ok(())
+}
+
+/// What a part of a trim did.
+pub(crate) struct Trimmed {
+    pub(crate) dropped: u64,
+    /// Where to go on; `None` at the end.
+    pub(crate) next: Option<i64>,
+}
+
+/// Trims a part of what [`sawmill::log::Log::trim`] may trim: what lies after the number `from`, in one go of a bounded
+/// size. It stops at a stretch in which nothing is old enough, so that trimming often costs little.
+pub(crate) fn trim(
+    batch: &mut Batch<'_>,
+    topic: &Topic,
+    shard: u16,
+    from: i64,
+    upto: u64,
+    before: Timestamp,
+) -> Result<Trimmed, Failure> {
+    let (connection, open) = batch.topic(topic)?;
+    let shard = open.shard(connection, topic, shard)?;
+    let (from, upto) =
+        (shard.base | from, shard.base | i64::try_from(upto).unwrap_or(LAST_NUMBER).min(LAST_NUMBER));
+    let (end, seen): (Option<i64>, i64) = connection
+        .prepare_cached(
+            "SELECT max(pos), count(*) FROM
+             (SELECT pos FROM message WHERE pos > ?1 AND pos <= ?2 ORDER BY pos LIMIT ?3)",
+        )?
+        .query_row(params![from, upto, TRIM], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let Some(end) = end else {
+        return Ok(Trimmed { dropped: 0, next: None });
+    };
+    let dropped = connection
+        .prepare_cached("DELETE FROM message WHERE pos > ?1 AND pos <= ?2 AND created_ms < ?3")?
+        .execute(params![from, end, from_time(before)])? as u64;
+    if dropped > 0 {
+        shard.remove(dropped);
+    }
+    let next = (dropped > 0 && seen == TRIM).then_some(end & LAST_NUMBER);
+    Ok(Trimmed { dropped, next })
+}

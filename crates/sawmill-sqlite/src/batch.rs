@@ -1,0 +1,178 @@
+//! One write transaction: what the pieces of work in it share, so that each topic and shard is looked up once and each
+//! shard's counters are written once, however many messages are appended.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use sawmill::topic::{MAX_SHARDS, Topic};
+
+use crate::error::{Failure, corrupt};
+use crate::row::{LAST_NUMBER, topic_id};
+
+/// The pieces of work of one write transaction.
+pub(crate) struct Batch<'c> {
+    pub(crate) connection: &'c Connection,
+    pub(crate) namespace: &'c str,
+    /// True if a message may have become readable, or was kept aside.
+    pub(crate) messages_changed: bool,
+    /// True if a ledger entry was changed.
+    pub(crate) entries_changed: bool,
+    /// True if a topic was deleted and its messages are still to be removed.
+    pub(crate) leftovers: bool,
+    topics: HashMap<i64, OpenTopic>,
+}
+
+/// A topic that is there, and those of its shards that were asked for.
+pub(crate) struct OpenTopic {
+    pub(crate) id: i64,
+    shards: Vec<Option<OpenShard>>,
+}
+
+/// A shard's row as it will be when the transaction is committed.
+#[derive(Clone, Copy)]
+pub(crate) struct OpenShard {
+    pub(crate) base: i64,
+    last: i64,
+    kept: i64,
+    changed: bool,
+}
+
+impl<'c> Batch<'c> {
+    pub(crate) fn new(connection: &'c Connection, namespace: &'c str) -> Self {
+        Self {
+            connection,
+            namespace,
+            messages_changed: false,
+            entries_changed: false,
+            leftovers: false,
+            topics: HashMap::new(),
+        }
+    }
+
+    /// The topic, if it is there. The connection comes along, because the topic is borrowed from the batch.
+    pub(crate) fn topic(&mut self, topic: &Topic) -> Result<(&'c Connection, &mut OpenTopic), Failure> {
+        let id = topic_id(topic)?;
+        if !self.topics.contains_key(&id) {
+            let shards = shards_of(self.connection, self.namespace, id)?.ok_or_else(|| topic.missing())?;
+            self.topics.insert(id, OpenTopic { id, shards: vec![None; usize::from(shards)] });
+        }
+        match self.topics.get_mut(&id) {
+            Some(open) => Ok((self.connection, open)),
+            None => Err(topic.missing().into()),
+        }
+    }
+
+    /// Forgets a topic that this transaction has deleted.
+    pub(crate) fn forget(&mut self, id: i64) {
+        self.topics.remove(&id);
+        self.leftovers = true;
+    }
+
+    /// Writes the counters. To be called last.
+    pub(crate) fn finish(&mut self) -> rusqlite::Result<()> {
+        let mut update =
+            self.connection.prepare_cached("UPDATE shard SET last = ?2, kept = ?3 WHERE ref = ?1")?;
+        for topic in self.topics.values_mut() {
+            for shard in topic.shards.iter_mut().flatten().filter(|shard| shard.changed) {
+                update.execute(params![shard.base >> 40, shard.last, shard.kept])?;
+                shard.changed = false;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl OpenTopic {
+    /// A shard of the topic.
+    pub(crate) fn shard(
+        &mut self,
+        connection: &Connection,
+        topic: &Topic,
+        number: u16,
+    ) -> Result<&mut OpenShard, Failure> {
+        let slot = self.shards.get_mut(usize::from(number)).ok_or_else(|| topic.no_shard(number))?;
+        match slot {
+            Some(shard) => Ok(shard),
+            None => Ok(slot.insert(OpenShard::find(connection, self.id, number)?)),
+        }
+    }
+
+    /// True if the topic has this shard.
+    pub(crate) fn has(&self, number: u16) -> bool {
+        usize::from(number) < self.shards.len()
+    }
+
+    /// A shard that was asked for before.
+    pub(crate) fn known(&mut self, topic: &Topic, number: u16) -> Result<&mut OpenShard, Failure> {
+        match self.shards.get_mut(usize::from(number)) {
+            Some(Some(shard)) => Ok(shard),
+            _ => Err(topic.no_shard(number).into()),
+        }
+    }
+}
+
+impl OpenShard {
+    pub(crate) fn find(connection: &Connection, topic: i64, number: u16) -> Result<Self, Failure> {
+        let row = connection
+            .prepare_cached("SELECT ref, last, kept FROM shard WHERE topic = ?1 AND number = ?2")?
+            .query_row(params![topic, number], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .optional()?;
+        let (reference, last, kept): (i64, i64, i64) =
+            row.ok_or_else(|| corrupt(format!("topic t{topic} without shard {number}")))?;
+        let sound = (0..=LAST_NUMBER).contains(&last) && (0..=last).contains(&kept);
+        if !sound || !(1..1 << 23).contains(&reference) {
+            let what =
+                format!("shard {number} of topic t{topic} with numbers {reference}, {last} and {kept}");
+            return Err(corrupt(what).into());
+        }
+        Ok(Self { base: reference << 40, last, kept, changed: false })
+    }
+
+    /// Where the next message goes, if there is room. It is counted only by [`OpenShard::add`].
+    pub(crate) fn next(&self) -> i64 {
+        self.base | (self.last + 1)
+    }
+
+    /// How many more messages it can number.
+    pub(crate) fn room(&self) -> u64 {
+        LAST_NUMBER.abs_diff(self.last)
+    }
+
+    /// Counts a message that was stored where `next` said.
+    pub(crate) fn add(&mut self) {
+        self.last += 1;
+        self.kept += 1;
+        self.changed = true;
+    }
+
+    /// Counts messages that were removed.
+    pub(crate) fn remove(&mut self, count: u64) {
+        self.kept = self.kept.saturating_sub_unsigned(count).max(0);
+        self.changed = true;
+    }
+
+    /// The last number given out.
+    pub(crate) fn last(&self) -> i64 {
+        self.last
+    }
+
+    /// How many messages the shard holds.
+    pub(crate) fn kept(&self) -> i64 {
+        self.kept
+    }
+}
+
+/// How many shards the topic has; `None` if it is not there.
+pub(crate) fn shards_of(connection: &Connection, namespace: &str, id: i64) -> Result<Option<u16>, Failure> {
+    let shards: Option<i64> = connection
+        .prepare_cached("SELECT shards FROM topic WHERE id = ?1 AND namespace = ?2")?
+        .query_row(params![id, namespace], |row| row.get(0))
+        .optional()?;
+    match shards {
+        None => Ok(None),
+        Some(shards) => match u16::try_from(shards) {
+            Ok(shards @ 1..=MAX_SHARDS) => Ok(Some(shards)),
+            _ => Err(corrupt(format!("topic t{id} with {shards} shards")).into()),
+        },
+    }
+}

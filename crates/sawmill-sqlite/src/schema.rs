@@ -1,0 +1,238 @@
+//! Opening the database: the settings of a connection, and the tables, created and migrated step by step.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use sawmill::{Error, ErrorKind, Result};
+
+use crate::error::{Failure, explain};
+use crate::file;
+
+/// Stamped into every database that is ours: "SawM".
+pub(crate) const APPLICATION_ID: i32 = 0x5361_774d;
+
+/// Libraries before this one can damage a database in WAL mode when a checkpoint resets the log.
+const OLDEST_LIBRARY: i32 = 3_051_003;
+
+/// What brings a database from each schema version to the next. Steps are added at the end and never changed.
+const STEPS: &[&str] = &["
+    -- A topic's uid is made from its id, which AUTOINCREMENT never gives out again.
+    CREATE TABLE topic (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace TEXT NOT NULL,
+        name TEXT NOT NULL,
+        shards INTEGER NOT NULL,
+        retention_ms INTEGER NOT NULL,
+        UNIQUE (namespace, name)
+    );
+    -- last: the last number given to a message of the shard. kept: how many messages it holds.
+    -- A shard without its topic is what a deleted topic has left behind.
+    CREATE TABLE shard (
+        ref INTEGER PRIMARY KEY,
+        topic INTEGER NOT NULL,
+        number INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        kept INTEGER NOT NULL,
+        UNIQUE (topic, number)
+    );
+    -- pos: the shard's ref above, the message's number in the lower 40 bits. The payload stands last:
+    -- what comes before it is read without following a long one through its pages.
+    CREATE TABLE message (
+        pos INTEGER PRIMARY KEY,
+        topic INTEGER NOT NULL,
+        id BLOB NOT NULL,
+        created_ms INTEGER NOT NULL,
+        due_ms INTEGER,
+        key BLOB,
+        headers BLOB,
+        payload BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX message_id ON message (topic, id);
+    -- Messages that are not due yet. seq keeps the order of those with the same due time.
+    CREATE TABLE aside (
+        seq INTEGER PRIMARY KEY,
+        topic INTEGER NOT NULL,
+        shard INTEGER NOT NULL,
+        id BLOB NOT NULL,
+        created_ms INTEGER NOT NULL,
+        due_ms INTEGER NOT NULL,
+        key BLOB,
+        headers BLOB,
+        payload BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX aside_id ON aside (topic, id);
+    CREATE INDEX aside_due ON aside (topic, due_ms);
+    -- The ledger.
+    CREATE TABLE entry (
+        namespace TEXT NOT NULL,
+        key TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (namespace, key)
+    ) WITHOUT ROWID;
+"];
+
+/// The schema version that this program writes.
+const NEWEST: i64 = STEPS.len() as i64;
+
+/// How often a busy database is asked again, and how long the waits between are: about ten seconds in all.
+const PATIENCE: i32 = 10_000;
+const FIRST_WAITS: i32 = 20;
+
+/// Opens the database for writing, creating or migrating it first.
+pub(crate) fn open(path: &Path) -> Result<Connection> {
+    check_library(rusqlite::version_number())?;
+    file::prepare(path)?;
+    let mut connection = connect(path)?;
+    let explained = |error: &rusqlite::Error| at(path, explain(error));
+    if connection.is_readonly("main").map_err(|error| explained(&error))? {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{} can only be read: allow writing to the file and its folder", path.display()),
+        ));
+    }
+    check_stamp(&connection, path)?;
+    use_wal(&connection).map_err(|error| explained(&error))?;
+    migrate(&mut connection, path)?;
+    Ok(connection)
+}
+
+/// Opens a connection to the same database that only reads.
+pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
+    let connection = connect(path)?;
+    connection.pragma_update(None, "query_only", true).map_err(|error| at(path, explain(&error)))?;
+    Ok(connection)
+}
+
+fn check_library(version: i32) -> Result<()> {
+    if version >= OLDEST_LIBRARY {
+        return Ok(());
+    }
+    let text = |v: i32| format!("{}.{}.{}", v / 1_000_000, v / 1_000 % 1_000, v % 1_000);
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "this program is linked with SQLite {}, which can damage a database: link it with {} or newer",
+            text(version),
+            text(OLDEST_LIBRARY)
+        ),
+    ))
+}
+
+fn connect(path: &Path) -> Result<Connection> {
+    // Without SQLITE_OPEN_CREATE: the file is there, with the permissions that it was given.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let settle = || -> rusqlite::Result<Connection> {
+        let mut connection = Connection::open_with_flags(path, flags)?;
+        // SQLite's own busy timeout waits ever longer, and loses to a process that writes all the time.
+        connection.busy_handler(Some(|asked: i32| {
+            let wait =
+                if asked < FIRST_WAITS { Duration::from_micros(100) } else { Duration::from_millis(1) };
+            thread::park_timeout(wait);
+            asked < PATIENCE
+        }))?;
+        connection.set_prepared_statement_cache_capacity(64);
+        // NORMAL would lose acknowledged commits when the power fails.
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "cache_size", -16_000)?;
+        Ok(connection)
+    };
+    settle().map_err(|error| at(path, explain(&error)))
+}
+
+/// Refuses, untouched, what another program or a newer version has made.
+fn check_stamp(connection: &Connection, path: &Path) -> Result<()> {
+    let (stamp, version, tables) = stamp(connection).map_err(|error| at(path, explain(&error)))?;
+    if stamp != APPLICATION_ID && (stamp, tables) != (0, 0) {
+        return Err(file::foreign(path));
+    }
+    if version > NEWEST {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            format!(
+                "{} has schema version {version}, and this program knows up to {NEWEST}: upgrade the program",
+                path.display()
+            ),
+        ));
+    }
+    if version < 0 {
+        return Err(at(path, crate::error::corrupt(format!("schema version {version}"))));
+    }
+    Ok(())
+}
+
+/// The application id, the schema version and the number of tables.
+fn stamp(connection: &Connection) -> rusqlite::Result<(i32, i64, i64)> {
+    connection.query_row(
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+         FROM pragma_application_id, pragma_user_version",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )
+}
+
+/// Turns on the write-ahead log. SQLite does not wait for others while it does, so we do.
+fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
+    let mut asked = 0;
+    loop {
+        let mode: rusqlite::Result<String> =
+            connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
+        match mode {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(_) => {
+                let error = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+                let said = "the write-ahead log cannot be used here: is this a network file system?";
+                return Err(rusqlite::Error::SqliteFailure(error, Some(said.to_owned())));
+            }
+            Err(error) if asked < PATIENCE && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+                asked += 1;
+                thread::park_timeout(Duration::from_millis(1));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Takes the steps that the database has not taken, all or none, also when several processes open it at once.
+fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
+    let now = stamp(connection).map_err(|error| at(path, explain(&error)))?;
+    if (now.0, now.1) == (APPLICATION_ID, NEWEST) {
+        return Ok(());
+    }
+    let mut steps = || -> Result<(), Failure> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Another process may have been here while this one waited for its turn.
+        check_stamp(&transaction, path)?;
+        let (_, version, _) = stamp(&transaction)?;
+        for step in STEPS.iter().skip(usize::try_from(version).unwrap_or(0)) {
+            transaction.execute_batch(step)?;
+        }
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", NEWEST)?;
+        Ok(transaction.commit()?)
+    };
+    steps().map_err(|failure| at(path, failure.into()))
+}
+
+/// The same error, naming the file.
+fn at(path: &Path, error: Error) -> Error {
+    let said = error.to_string();
+    let path = path.display().to_string();
+    if said.contains(&path) { error } else { Error::new(error.kind(), format!("{path}: {said}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_can_damage_the_database_is_refused() {
+        let error = check_library(3_051_002).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("3.51.2"), "{error}");
+        assert!(error.to_string().contains("3.51.3"), "{error}");
+        assert!(check_library(3_051_003).is_ok());
+    }
+}

@@ -1,0 +1,120 @@
+//! An open database: the threads that work on it, shared by everybody who holds it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use sawmill::Result;
+use sawmill::engine::Namespace;
+use sawmill::log::Hints;
+
+use crate::news::{Bells, hints};
+use crate::reader::Readers;
+use crate::schema;
+use crate::writer::Writer;
+
+/// A log and a ledger in a SQLite database. Clones share it; it is closed when the last of them is dropped, after
+/// what was asked of it is done. Dropping the last one waits for that; a closed database is one file again, without the
+/// files that SQLite keeps beside an open one.
+///
+/// ```
+/// use sawmill::clock::Timestamp;
+/// use sawmill::log::{Log, Position, Record, Want};
+/// use sawmill::topic::TopicSpec;
+/// use sawmill::{Message, MessageId};
+/// use sawmill_sqlite::Sqlite;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> sawmill::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("jobs.db");
+/// let sqlite = Sqlite::open(&path, &Default::default())?;
+/// let topic = sqlite.create_topic(&TopicSpec::new("emails".parse()?)).await?;
+///
+/// let now = Timestamp::from_millis(1_800_000_000_000);
+/// let message = Message {
+///     id: MessageId::from_u128(1),
+///     key: None,
+///     payload: "hello".into(),
+///     headers: Default::default(),
+///     due: None,
+///     created: now,
+/// };
+/// sqlite.append(&topic, now, vec![Record { shard: 3, message: message.clone() }]).await?;
+///
+/// let want = Want { shard: 3, after: Position::default(), limit: 10 };
+/// let blocks = sqlite.read(&topic, &[want]).await?;
+/// assert_eq!(blocks[0].messages, [message]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Sqlite {
+    open: Arc<Open>,
+}
+
+struct Open {
+    namespace: Arc<str>,
+    bells: Bells,
+    // Dropped in this order: the writer closes the last connection.
+    readers: Readers,
+    writer: Writer,
+}
+
+impl Sqlite {
+    /// Opens the database at this path, creating or migrating it first. This waits for the disk.
+    ///
+    /// A file that is not Sawmill's is refused and left as it is, and so is one that a newer version has migrated.
+    ///
+    /// ```
+    /// use sawmill::ErrorKind;
+    /// use sawmill_sqlite::Sqlite;
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("letter.txt");
+    /// std::fs::write(&path, "Dear Alice, this is no database.").unwrap();
+    /// let error = Sqlite::open(&path, &Default::default()).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Corrupt);
+    /// ```
+    pub fn open(path: impl AsRef<Path>, namespace: &Namespace) -> Result<Sqlite> {
+        let path = path.as_ref();
+        let connection = schema::open(path)?;
+        let readers = Readers::start(path)?;
+        let bells = Bells::default();
+        let writer = Writer::start(connection, path, namespace.as_str(), bells.clone())?;
+        let open = Open { namespace: namespace.as_str().into(), bells, readers, writer };
+        Ok(Sqlite { open: Arc::new(open) })
+    }
+
+    pub(crate) fn namespace(&self) -> Arc<str> {
+        self.open.namespace.clone()
+    }
+
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.open.readers
+    }
+
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.open.writer
+    }
+
+    /// Hints of messages that this process or others write.
+    pub(crate) fn message_hints(&self) -> Hints {
+        let hints = hints(&self.open.bells.messages);
+        self.open.writer.listen();
+        hints
+    }
+
+    /// Hints of ledger entries that this process or others write.
+    pub(crate) fn entry_hints(&self) -> Hints {
+        let hints = hints(&self.open.bells.entries);
+        self.open.writer.listen();
+        hints
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("namespace", &self.open.namespace).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! The one thread that writes. It takes everything that is queued, does it in one transaction, and answers each caller
+//! when that is committed: many small writes at once cost one sync of the disk together.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use rusqlite::Connection;
+use sawmill::{Error, ErrorKind, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::batch::Batch;
+use crate::error::{Failure, explain, explain_commit, unknown};
+use crate::news::{Bells, Ear};
+use crate::topics;
+
+/// How many pieces of work may wait. Who comes later waits before queueing.
+const QUEUE: usize = 1024;
+/// A transaction takes no more work once it weighs this much, in bytes.
+const HEAVY: usize = 8 << 20;
+
+/// The way to the thread that writes. It ends when this is dropped, having done what was queued.
+pub(crate) struct Writer {
+    letters: Option<Sender<Letter>>,
+    room: Arc<Semaphore>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread is sent.
+enum Letter {
+    Work(Box<dyn Work>),
+    /// Somebody wants to hear of news: do not wait for work alone.
+    Listen,
+}
+
+/// A piece of work with a caller who waits for the answer.
+trait Work: Send {
+    /// About how many bytes it writes.
+    fn weight(&self) -> usize;
+    /// Does it within the transaction. An error means that the transaction must not be committed; the work may be done
+    /// again in another one.
+    fn attempt(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()>;
+    /// Answers the caller: the transaction is committed.
+    fn answer(self: Box<Self>);
+    /// Answers the caller: the work is not done.
+    fn fail(self: Box<Self>, error: Error);
+}
+
+struct Piece<F, T> {
+    work: F,
+    weight: usize,
+    result: Option<Result<T>>,
+    caller: oneshot::Sender<Result<T>>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl<F, T> Work for Piece<F, T>
+where
+    F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send,
+    T: Send,
+{
+    fn weight(&self) -> usize {
+        self.weight
+    }
+
+    fn attempt(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()> {
+        self.result = match (self.work)(batch) {
+            Ok(answer) => Some(Ok(answer)),
+            Err(Failure::Refused(error)) => Some(Err(error)),
+            Err(Failure::Storage(error)) => return Err(error),
+        };
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>) {
+        if let Some(result) = self.result {
+            // A caller who has gone away does not want it.
+            let _ = self.caller.send(result);
+        }
+    }
+
+    fn fail(self: Box<Self>, error: Error) {
+        let _ = self.caller.send(Err(error));
+    }
+}
+
+impl Writer {
+    pub(crate) fn start(connection: Connection, path: &Path, namespace: &str, bells: Bells) -> Result<Self> {
+        let (letters, received) = channel();
+        let ear = Ear::new(&connection).map_err(|error| explain(&error))?;
+        let desk = Desk { connection, namespace: namespace.to_owned(), bells, ear, leftovers: true };
+        let thread = thread::Builder::new()
+            .name("sawmill-sqlite-writer".to_owned())
+            .spawn(move || desk.work_off(&received))
+            .map_err(|error| crate::no_thread(path, error))?;
+        Ok(Self { letters: Some(letters), room: Arc::new(Semaphore::new(QUEUE)), thread: Some(thread) })
+    }
+
+    /// Does a piece of work in a transaction, perhaps with others. It is done again from the start if the transaction
+    /// breaks, so it must not change what it holds. `weight` is about how many bytes it writes.
+    pub(crate) async fn write<T, F>(&self, weight: usize, work: F) -> Result<T>
+    where
+        F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send + 'static,
+        T: Send + 'static,
+    {
+        let gone = || Error::new(ErrorKind::Unavailable, "the database is closed: open it again");
+        let room = self.room.clone().acquire_owned().await.map_err(|_| gone())?;
+        let (caller, answer) = oneshot::channel();
+        let piece = Piece { work, weight, result: None, caller, _room: room };
+        let letters = self.letters.as_ref().ok_or_else(gone)?;
+        letters.send(Letter::Work(Box::new(piece))).map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(unknown("because it was closed meanwhile")))
+    }
+
+    /// Has the thread look for what other processes write.
+    pub(crate) fn listen(&self) {
+        if let Some(letters) = &self.letters {
+            // A thread that has ended hears nothing; hints may be lost.
+            let _ = letters.send(Letter::Listen);
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.letters = None;
+        if let Some(thread) = self.thread.take() {
+            // Waits for the last connection to close, which folds the write-ahead log into the file.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has before it.
+struct Desk {
+    connection: Connection,
+    namespace: String,
+    bells: Bells,
+    ear: Ear,
+    /// True if there may be messages of deleted topics to remove.
+    leftovers: bool,
+}
+
+/// Where a transaction broke.
+enum Broken {
+    Begin(rusqlite::Error),
+    Work(rusqlite::Error),
+    Commit(rusqlite::Error),
+}
+
+impl Desk {
+    fn work_off(mut self, letters: &Receiver<Letter>) {
+        loop {
+            match self.next(letters) {
+                Ok(Letter::Work(first)) => {
+                    self.commit(gather(first, letters));
+                    self.ear.stay_awake();
+                }
+                Ok(Letter::Listen) => self.ear.stay_awake(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.leftovers {
+                self.leftovers = topics::sweep(&self.connection).unwrap_or_else(|error| {
+                    tracing::warn!(%error, "what deleted topics have left could not be removed; the next start tries again");
+                    false
+                });
+            }
+            if self.bells.are_heard() && self.ear.heard(&self.connection) {
+                self.bells.ring_both();
+            }
+        }
+    }
+
+    /// Waits for the next letter, no longer than until there is something else to do.
+    fn next(&self, letters: &Receiver<Letter>) -> Result<Letter, RecvTimeoutError> {
+        if self.leftovers {
+            letters.recv_timeout(std::time::Duration::ZERO)
+        } else if self.bells.are_heard() {
+            letters.recv_timeout(self.ear.pause())
+        } else {
+            letters.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        }
+    }
+
+    /// Does these pieces of work and answers their callers. If they cannot be committed together, each is tried alone,
+    /// so that nobody fails because of another.
+    fn commit(&mut self, mut works: Vec<Box<dyn Work>>) {
+        let broken = match self.transact(&mut works) {
+            Ok(()) => return works.into_iter().for_each(|work| work.answer()),
+            Err(broken) => broken,
+        };
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::error!(%error, "a transaction could not be rolled back");
+        }
+        let error = || match &broken {
+            Broken::Begin(error) | Broken::Work(error) => explain(error),
+            Broken::Commit(error) => explain_commit(error),
+        };
+        let once_only = matches!(broken, Broken::Begin(_)) || error().kind() == ErrorKind::Unknown;
+        if once_only || works.len() == 1 {
+            works.into_iter().for_each(|work| work.fail(error()));
+        } else {
+            works.into_iter().for_each(|work| self.commit(vec![work]));
+        }
+    }
+
+    fn transact(&mut self, works: &mut [Box<dyn Work>]) -> Result<(), Broken> {
+        let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
+        run("BEGIN IMMEDIATE").map_err(Broken::Begin)?;
+        let mut batch = Batch::new(&self.connection, &self.namespace);
+        for work in works {
+            work.attempt(&mut batch).map_err(Broken::Work)?;
+        }
+        batch.finish().map_err(Broken::Work)?;
+        let (messages, entries, leftovers) = (batch.messages_changed, batch.entries_changed, batch.leftovers);
+        run("COMMIT").map_err(Broken::Commit)?;
+        self.leftovers |= leftovers;
+        if messages {
+            self.bells.messages.send_replace(());
+        }
+        if entries {
+            self.bells.entries.send_replace(());
+        }
+        Ok(())
+    }
+}
+
+/// This work and what else is queued, as much as one transaction should hold.
+fn gather(first: Box<dyn Work>, letters: &Receiver<Letter>) -> Vec<Box<dyn Work>> {
+    let mut weight = first.weight();
+    let mut works = vec![first];
+    while weight < HEAVY {
+        match letters.try_recv() {
+            Ok(Letter::Work(work)) => {
+                weight = weight.saturating_add(work.weight());
+                works.push(work);
+            }
+            Ok(Letter::Listen) => {}
+            Err(_) => break,
+        }
+    }
+    works
+}

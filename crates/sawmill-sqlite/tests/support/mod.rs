@@ -1,0 +1,128 @@
+//! What the tests of this engine share.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use sawmill::clock::{Clock, SystemClock, Timestamp};
+use sawmill::log::{Block, Log, Position, Record, Want};
+use sawmill::topic::{Topic, TopicSpec};
+use sawmill::{Message, MessageId};
+use sawmill_sqlite::Sqlite;
+use tempfile::TempDir;
+
+/// The time at which the tests play.
+pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+/// A database in a folder that is removed with it.
+pub(crate) struct Place {
+    pub(crate) folder: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("jobs.db")
+    }
+
+    pub(crate) fn open(&self) -> Sqlite {
+        Sqlite::open(self.path(), &Default::default()).unwrap()
+    }
+}
+
+/// Creates a topic with this many shards.
+pub(crate) async fn topic(log: &Sqlite, name: &str, shards: u16) -> Topic {
+    let spec = TopicSpec { shards, ..TopicSpec::new(name.parse().unwrap()) };
+    log.create_topic(&spec).await.unwrap()
+}
+
+/// A message with this id, due at once.
+pub(crate) fn message(id: u128) -> Message {
+    Message {
+        id: MessageId::from_u128(id),
+        key: None,
+        payload: format!("payload {id}").into(),
+        headers: Default::default(),
+        due: None,
+        created: NOW,
+    }
+}
+
+/// Messages with these ids for one shard.
+pub(crate) fn records(shard: u16, ids: impl IntoIterator<Item = u128>) -> Vec<Record> {
+    ids.into_iter().map(|id| Record { shard, message: message(id) }).collect()
+}
+
+/// A message for shard 0 that is due later.
+pub(crate) fn later(id: u128, ms: u64) -> Record {
+    let due = Some(NOW + Duration::from_millis(ms));
+    Record { shard: 0, message: Message { due, ..message(id) } }
+}
+
+/// One block of a shard.
+pub(crate) async fn read(log: &Sqlite, topic: &Topic, shard: u16, after: &Position, limit: usize) -> Block {
+    let want = Want { shard, after: after.clone(), limit };
+    log.read(topic, &[want]).await.unwrap().remove(0)
+}
+
+/// The ids of everything in a shard.
+pub(crate) async fn ids(log: &Sqlite, topic: &Topic, shard: u16) -> Vec<u128> {
+    id_list(&read(log, topic, shard, &Position::default(), 1_000_000).await.messages)
+}
+
+pub(crate) fn id_list(messages: &[Message]) -> Vec<u128> {
+    messages.iter().map(|message| message.id.as_u128()).collect()
+}
+
+/// Waits for what must happen soon.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::select! {
+        done = future => done,
+        () = SystemClock.sleep(Duration::from_secs(60)) => panic!("{what} did not happen"),
+    }
+}
+
+/// A small file system of its own; `None`, with a word about it, where mounting is not allowed.
+pub(crate) struct Mount {
+    folder: TempDir,
+}
+
+impl Mount {
+    pub(crate) fn new(test: &str, options: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = Mount { folder };
+        let mounted =
+            run("mount", &["-t", "tmpfs", "-o", options, "sawmill-test", mount.path().to_str().unwrap()]);
+        if !mounted {
+            eprintln!("SKIPPED: {test}: mounting a file system is not allowed here");
+            return None;
+        }
+        Some(mount)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        assert!(run("mount", &["-o", &options, self.path().to_str().unwrap()]));
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        run("umount", &["-l", self.path().to_str().unwrap()]);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    let status = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}

@@ -1,0 +1,257 @@
+//! The rules of the bench, one by one.
+
+use super::*;
+use crate::clock::Timestamp;
+use crate::log::{Position, Span};
+use crate::message::MessageId;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(seconds: u64) -> Moment {
+    Moment::at(Duration::from_secs(seconds))
+}
+
+fn bench(slots: usize) -> Bench {
+    let mut bench = Bench::new(slots, 1000, 100, false);
+    bench.join(WorkerId::new("me"), at(1000));
+    bench
+}
+
+fn message(number: u128, key: &str) -> Message {
+    Message {
+        id: MessageId::from_u128(number),
+        key: (!key.is_empty()).then(|| Bytes::from(key.to_owned())),
+        payload: Bytes::new(),
+        headers: Default::default(),
+        due: None,
+        created: Timestamp::default(),
+    }
+}
+
+fn claim(token: u64, count: usize) -> Claim {
+    Claim {
+        token: Token(token),
+        owner: Some(WorkerId::new("me")),
+        from: Position::default(),
+        span: Span::default(),
+        count: count as u32,
+        done: Progress::default(),
+        failures: BTreeMap::new(),
+        deaths: 0,
+        once: false,
+        lost: false,
+    }
+}
+
+/// Takes messages with these keys in hand, as one claim on one source.
+fn take(bench: &mut Bench, source: usize, keys: &[&str]) -> Ticket {
+    take_claim(bench, source, keys, claim(source as u64 + 1, keys.len()))
+}
+
+fn take_claim(bench: &mut Bench, source: usize, keys: &[&str], claim: Claim) -> Ticket {
+    let messages = (0..).zip(keys).map(|(i, key)| message(i, key)).collect();
+    let incoming = Incoming { source, topic: 0, claim, messages, cancelled: CancellationToken::new() };
+    bench.take(incoming, |_| Some(SECOND), at(0))
+}
+
+fn start(bench: &mut Bench) -> Option<Item> {
+    bench.next(at(1)).map(|start| start.item)
+}
+
+fn finish(bench: &mut Bench, item: Item) {
+    bench.finish(item, Verdict::Settled(Fate::Done), Duration::ZERO, at(1));
+}
+
+fn failure() -> Option<Failure> {
+    Some(Failure::new(1, Timestamp::default(), "me", "no"))
+}
+
+#[test]
+fn f10_messages_of_one_key_never_run_at_the_same_time() {
+    let mut bench = bench(4);
+    take(&mut bench, 0, &["a", "a", "b", ""]);
+    let first = start(&mut bench).unwrap();
+    let rest = [start(&mut bench).unwrap().index, start(&mut bench).unwrap().index];
+    assert_eq!((first.index, rest), (0, [2, 3]));
+    assert!(start(&mut bench).is_none(), "the second of key a waits");
+    finish(&mut bench, first);
+    assert_eq!(start(&mut bench).unwrap().index, 1);
+}
+
+#[test]
+fn keys_hold_across_claims_and_sources() {
+    let mut bench = bench(4);
+    take(&mut bench, 0, &["a"]);
+    take(&mut bench, 1, &["a"]);
+    let first = start(&mut bench).unwrap();
+    assert!(start(&mut bench).is_none());
+    finish(&mut bench, first);
+    assert!(start(&mut bench).is_some());
+}
+
+#[test]
+fn nothing_starts_past_the_lease_or_without_membership() {
+    let mut bench = bench(1);
+    take(&mut bench, 0, &[""]);
+    assert!(bench.next(at(1000)).is_none());
+    assert_eq!(bench.room(at(1000)), 0);
+    bench.renew(at(2000));
+    assert!(bench.next(at(1000)).is_some());
+    let mut bench = Bench::new(1, 10, 10, false);
+    take(&mut bench, 0, &[""]);
+    assert!(bench.next(at(1)).is_none());
+}
+
+#[test]
+fn a_message_that_waits_in_place_holds_up_its_key_alone() {
+    let mut bench = bench(4);
+    take(&mut bench, 0, &["a", "a", "b"]);
+    let first = start(&mut bench).unwrap();
+    bench.finish(first, Verdict::Again { after: SECOND * 5, failure: failure() }, Duration::ZERO, at(1));
+    assert_eq!(start(&mut bench).unwrap().index, 2);
+    assert!(start(&mut bench).is_none());
+    assert_eq!(bench.next_wait(), Some(at(6)));
+    let again = bench.next(at(6)).unwrap().item;
+    assert_eq!((again.index, again.attempt()), (0, 2));
+    assert_eq!(bench.reports(0)[0].1.failures, [(0, 1)].into(), "the claim counts the failure");
+}
+
+#[test]
+fn a_retry_at_once_keeps_its_place() {
+    let mut bench = bench(1);
+    take(&mut bench, 0, &["", ""]);
+    let first = start(&mut bench).unwrap();
+    bench.finish(first, Verdict::Again { after: Duration::ZERO, failure: failure() }, Duration::ZERO, at(1));
+    let again = start(&mut bench).unwrap();
+    assert_eq!((again.index, again.attempt()), (0, 2));
+}
+
+#[test]
+fn a_failed_message_is_settled_only_when_its_copy_is_in_the_log() {
+    let mut bench = bench(1);
+    let ticket = take(&mut bench, 0, &["a", "a"]);
+    let first = start(&mut bench).unwrap();
+    bench.finish(first, Verdict::Copy(Copy::Dead { reason: "no".into() }, failure()), Duration::ZERO, at(1));
+    assert!(bench.reports(0).is_empty() && start(&mut bench).is_none());
+    let failed = bench.take_failed();
+    bench.put_back_failed(failed);
+    let [failed] = bench.take_failed().try_into().ok().unwrap();
+    bench.failed_settled(failed.item, Fate::Dead);
+    let reports = bench.reports(0);
+    assert_eq!((reports[0].0, reports[0].1.fates[&Fate::Dead].len()), (ticket, 1));
+    assert_eq!(start(&mut bench).unwrap().index, 1);
+}
+
+#[test]
+fn a_claim_leaves_the_bench_when_its_last_report_is_written() {
+    let mut bench = bench(2);
+    let ticket = take(&mut bench, 0, &["", ""]);
+    let (first, second) = (start(&mut bench).unwrap(), start(&mut bench).unwrap());
+    finish(&mut bench, first);
+    let report = bench.reports(0).remove(0).1;
+    finish(&mut bench, second);
+    bench.reported(ticket, &report);
+    assert_eq!(bench.dirty(), [0], "the second one came after the report");
+    let report = bench.reports(0).remove(0).1;
+    bench.reported(ticket, &report);
+    assert!(bench.is_empty() && bench.in_hand() == 0);
+}
+
+#[test]
+fn f14_what_a_superseded_handler_says_counts_for_nothing() {
+    let mut bench = bench(2);
+    let ticket = take(&mut bench, 0, &["a", "a"]);
+    let running = bench.next(at(1)).unwrap();
+    bench.lose(ticket);
+    assert!(running.cancelled.is_cancelled(), "its handler is told");
+    // The key stays taken as long as the old handler runs in this process.
+    take(&mut bench, 0, &["a"]);
+    assert!(start(&mut bench).is_none());
+    finish(&mut bench, running.item);
+    assert!(bench.reports(0).is_empty());
+    assert!(start(&mut bench).is_some());
+}
+
+#[test]
+fn a_closed_source_starts_nothing_and_can_be_given_back_when_it_is_idle() {
+    let mut bench = bench(4);
+    take(&mut bench, 0, &["a", "a", "b"]);
+    take(&mut bench, 1, &["c"]);
+    let running = start(&mut bench).unwrap();
+    bench.close(0);
+    assert!(!bench.is_closed(0), "one still runs");
+    assert_eq!(start(&mut bench).unwrap().message.key.as_deref(), Some(&b"c"[..]), "other sources go on");
+    finish(&mut bench, running);
+    assert!(bench.is_closed(0) && !bench.is_closed(1));
+    assert_eq!(bench.reports(0)[0].1.fates[&Fate::Done].len(), 1, "what was done is reported with it");
+    bench.gave_back(0);
+    assert!(bench.tokens(0).is_empty());
+}
+
+#[test]
+fn an_adopted_claim_skips_what_is_done_and_waits_for_what_failed() {
+    let mut bench = bench(4);
+    let mut adopted = claim(7, 4);
+    adopted.done = [0, 2].into_iter().collect();
+    adopted.failures = [(1, 3)].into();
+    adopted.deaths = 1;
+    take_claim(&mut bench, 0, &["", "", "", ""], adopted);
+    let item = start(&mut bench).unwrap();
+    assert_eq!((item.index, item.attempt()), (3, 2), "a death counts as an attempt");
+    let item = bench.next(at(2)).unwrap().item;
+    assert_eq!((item.index, item.attempt()), (1, 5));
+}
+
+#[test]
+fn a_block_that_is_gone_from_the_log_is_dropped() {
+    let mut bench = bench(1);
+    let mut adopted = claim(7, 3);
+    adopted.done = [1].into_iter().collect();
+    let incoming = Incoming {
+        source: 0,
+        topic: 0,
+        claim: adopted,
+        messages: Vec::new(),
+        cancelled: CancellationToken::new(),
+    };
+    bench.take(incoming, |_| None, at(0));
+    assert_eq!(bench.reports(0)[0].1.fates[&Fate::Dropped].iter().collect::<Vec<_>>(), [0, 2]);
+}
+
+#[test]
+fn what_is_buried_never_starts() {
+    let mut bench = bench(1);
+    let ticket = take(&mut bench, 0, &["a", "a", "b", ""]);
+    bench.bury(ticket, "lost");
+    assert!(start(&mut bench).is_none());
+    assert_eq!(bench.take_failed().iter().map(|failed| failed.item.index).collect::<Vec<_>>(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn g10_a_limit_counts_what_is_done_and_not_reported() {
+    let mut bench = Bench::new(1, 2, 2, true);
+    bench.join(WorkerId::new("me"), at(1000));
+    let ticket = take(&mut bench, 0, &["", ""]);
+    let first = start(&mut bench).unwrap();
+    finish(&mut bench, first);
+    assert_eq!(bench.room(at(1)), 0);
+    assert!(bench.is_full(), "so it is reported at once");
+    let report = bench.reports(0).remove(0).1;
+    bench.reported(ticket, &report);
+    assert_eq!(bench.room(at(1)), 1);
+}
+
+#[test]
+fn f3_room_is_what_free_slots_can_take() {
+    let mut bench = bench(4);
+    assert_eq!(bench.room(at(1)), 4);
+    take(&mut bench, 0, &["", "", ""]);
+    assert_eq!(bench.room(at(1)), 1);
+    // A line of one key does not keep slots idle while other keys could run.
+    take(&mut bench, 1, &["k", "k", "k"]);
+    assert_eq!(bench.room(at(1)), 0);
+    let (a, b) = (start(&mut bench).unwrap(), start(&mut bench).unwrap());
+    finish(&mut bench, a);
+    finish(&mut bench, b);
+    assert!(bench.room(at(1)) >= 2);
+}

@@ -1,0 +1,190 @@
+//! Grabbing: read the next block of a shard, then one write that claims it and moves the cursor.
+
+use futures_util::future::join_all;
+
+use super::decide::{Change, Decided, decide};
+use super::foreman::{Foreman, Maybe, Source};
+use super::slot;
+use crate::claim::WorkerId;
+use crate::error::Result;
+use crate::log::{Block, Want};
+use crate::planted::{self, Bug};
+use crate::shard::{Grab, ShardState};
+
+/// The most messages in one block.
+const BLOCK: usize = super::GRAB_MOST;
+
+impl Foreman {
+    /// True if this worker may try to grab from this source.
+    pub(super) fn may_try(&self, source: &Source) -> bool {
+        let spec = &self.shared.sources[source.spec];
+        if !spec.rules.ordered {
+            return true;
+        }
+        let Some(me) = &self.me else { return false };
+        let held_by_another = source.known.as_ref().is_some_and(|(_, state)| !state.may_grab(me, spec.rules));
+        source.mine && !held_by_another
+    }
+
+    /// The sources to read next: one that is known to have more, or all of which nothing is known. Topics in the order
+    /// of their priority; own shards first, and others only when a slot would be idle.
+    fn pick(&mut self, room: usize) -> Vec<usize> {
+        let idle = self.shared.bench().idle_slots() > 0;
+        let class = |index: usize| (self.spec(index).topic_index, self.sources[index].mine);
+        let wanted = |index: &usize| {
+            let source = &self.sources[*index];
+            let pending = self.adopted.iter().any(|(adopted, _)| adopted == index);
+            source.maybe != Maybe::No && !pending && (source.mine || idle) && self.may_try(source)
+        };
+        let candidates: Vec<usize> = self.order.iter().copied().filter(wanted).collect();
+        let Some(first) = candidates.first() else { return Vec::new() };
+        let first = class(*first);
+        let mut picked: Vec<usize> = candidates.into_iter().filter(|index| class(*index) == first).collect();
+        self.turn = self.turn.wrapping_add(1);
+        let turn = self.turn % picked.len();
+        picked.rotate_left(turn);
+        if self.sources[picked[0]].maybe == Maybe::Yes {
+            picked.truncate(1);
+        } else {
+            picked.retain(|index| self.sources[*index].maybe == Maybe::Unknown);
+            picked.truncate(room);
+        }
+        picked
+    }
+
+    /// Reads and claims blocks as long as there is room and something may be there. True if that should be tried again
+    /// at once: messages were taken in hand, or another worker was faster.
+    pub(super) async fn grab(&mut self, me: &WorkerId) -> Result<bool> {
+        let mut again = false;
+        loop {
+            let room = self.shared.bench().room(self.shared.env().now());
+            let picked = if room == 0 { Vec::new() } else { self.pick(room) };
+            if picked.is_empty() {
+                return Ok(again);
+            }
+            let grabbed = self.grab_from(me, picked, room).await?;
+            again |= grabbed.taken > 0 || grabbed.conflicts > 0;
+            if grabbed.conflicts > 0 {
+                return Ok(again);
+            }
+        }
+    }
+
+    async fn grab_from(&mut self, me: &WorkerId, mut picked: Vec<usize>, room: usize) -> Result<Grabbed> {
+        self.refresh(me, &picked).await?;
+        picked.retain(|index| self.may_try(&self.sources[*index]));
+        let limit = (room / picked.len().max(1)).clamp(1, BLOCK);
+        let blocks = self.read(&picked, limit).await?;
+
+        let mut changes = Vec::new();
+        for (index, mut block) in blocks {
+            if block.messages.is_empty() {
+                self.sources[index].maybe = Maybe::No;
+                continue;
+            }
+            self.sources[index].maybe = if block.more { Maybe::Yes } else { Maybe::No };
+            if planted::is(Bug::CursorTooFar) && block.messages.len() > 1 {
+                block.messages.pop();
+            }
+            let Some((expect, mut state)) = self.sources[index].known.clone() else { continue };
+            let reports = self.settle_in(&mut state, index, me);
+            let count = block.messages.len() as u32;
+            let grab = Grab { span: block.span.clone(), end: block.end.clone(), count };
+            let Ok(token) = state.grab(me, self.spec(index).rules, &grab) else { continue };
+            let key = self.spec(index).key.clone();
+            let change = Change { key, expect, state, gains: vec![token], worker: me.clone() };
+            changes.push((index, change, token, reports, block));
+        }
+        let shared = self.shared.clone();
+        let decisions = changes.into_iter().map(|(index, change, token, reports, block)| {
+            let decided = decide(&shared, change);
+            async move { (index, decided.await, token, reports, block) }
+        });
+        let mut grabbed = Grabbed::default();
+        let mut trouble = None;
+        for (index, decided, token, reports, block) in join_all(decisions).await {
+            match decided {
+                Decided::Done(version, state) => {
+                    let claim = state.claims.iter().find(|claim| claim.token == token).cloned();
+                    self.written(index, version, state, reports);
+                    let still_me = shared.bench().me() == Some(me) || planted::is(Bug::RemovedGoesOn);
+                    if let Some(claim) = claim.filter(|_| still_me) {
+                        grabbed.taken += block.messages.len();
+                        self.take(index, claim, block.messages);
+                        slot::fill(&shared);
+                    }
+                }
+                Decided::Conflict => {
+                    grabbed.conflicts += 1;
+                    self.out_of_date(index);
+                }
+                Decided::Failed(error) => {
+                    self.out_of_date(index);
+                    trouble = Some(error);
+                }
+            }
+        }
+        trouble.map_or(Ok(grabbed), Err)
+    }
+
+    /// Another worker has written to this shard.
+    pub(super) fn out_of_date(&mut self, index: usize) {
+        let source = &mut self.sources[index];
+        source.known = None;
+        source.contended = true;
+        source.maybe = Maybe::Unknown;
+    }
+
+    /// Gets the entries of sources of which too little is known, or which others write to as well.
+    pub(super) async fn refresh(&mut self, me: &WorkerId, picked: &[usize]) -> Result<()> {
+        let shared = self.shared.clone();
+        let ledger = shared.builder.mill.ledger();
+        let stale = picked.iter().copied().filter(|index| {
+            let source = &self.sources[*index];
+            source.known.is_none() || source.contended
+        });
+        let gets: Vec<_> = stale.map(|index| (index, self.spec(index).key.clone())).collect();
+        let entries =
+            join_all(gets.into_iter().map(|(index, key)| async move { (index, ledger.get(&key).await) }));
+        for (index, entry) in entries.await {
+            match entry? {
+                Some(entry) => {
+                    let state = ShardState::decode(&entry.key, &entry.value)?;
+                    let unchanged = self.sources[index].known.as_ref().map(|(version, _)| *version)
+                        == Some(Some(entry.version));
+                    self.sources[index].contended &= !unchanged;
+                    self.learn(index, me, Some(entry.version), state);
+                }
+                None => self.learn(index, me, None, ShardState::default()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the picked sources after their cursors.
+    async fn read(&self, picked: &[usize], limit: usize) -> Result<Vec<(usize, Block)>> {
+        let log = self.shared.builder.mill.log();
+        let mut blocks = Vec::new();
+        for topic in self.shared.topics() {
+            let (mut indexes, mut wants) = (Vec::new(), Vec::new());
+            for index in picked.iter().copied().filter(|index| self.spec(*index).topic.uid == topic.uid) {
+                if let Some((_, state)) = &self.sources[index].known {
+                    indexes.push(index);
+                    wants.push(Want { shard: self.spec(index).shard, after: state.cursor.clone(), limit });
+                }
+            }
+            if !wants.is_empty() {
+                self.shared.counts().reads += 1;
+                blocks.extend(indexes.into_iter().zip(log.read(&topic, &wants).await?));
+            }
+        }
+        Ok(blocks)
+    }
+}
+
+/// What one try to grab has brought.
+#[derive(Default)]
+struct Grabbed {
+    taken: usize,
+    conflicts: usize,
+}

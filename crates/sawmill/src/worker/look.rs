@@ -1,0 +1,219 @@
+//! Looking around: who is there, what did the dead leave, and which shards are whose.
+
+use std::collections::BTreeSet;
+
+use super::bench::{Incoming, Ticket};
+use super::decide::{Change, Decided, decide};
+use super::foreman::Foreman;
+use crate::claim::{Claim, Token, WorkerId};
+use crate::error::{ErrorKind, Result};
+use crate::ledger::{Commit, EntryKey, Version, Write};
+use crate::member::Member;
+use crate::message::Message;
+use crate::planted::{self, Bug};
+use crate::retry::Next;
+use crate::ring;
+use crate::shard::ShardState;
+
+impl Foreman {
+    /// Reads the group's entries and its members, declares the silent dead, and takes over what nobody works.
+    pub(super) async fn look_around(&mut self, me: &WorkerId) -> Result<()> {
+        let shared = self.shared.clone();
+        let ledger = shared.builder.mill.ledger();
+        for topic in shared.topics() {
+            let entries = ledger.list(&EntryKey::shards(&topic, &shared.group)).await?;
+            let mut entries = entries.into_iter().peekable();
+            for index in 0..self.sources.len() {
+                let key = self.spec(index).key.clone();
+                if self.spec(index).topic.uid != topic.uid {
+                    continue;
+                }
+                match entries.next_if(|entry| entry.key == key) {
+                    Some(entry) => {
+                        let state = ShardState::decode(&key, &entry.value)?;
+                        self.learn(index, me, Some(entry.version), state);
+                    }
+                    None => self.learn(index, me, None, ShardState::default()),
+                }
+            }
+        }
+        // The members are listed after the entries: a worker joins before it grabs, so that the owner of a claim that was
+        // seen and is not among them has left or was declared dead.
+        let stale = self.members.clone();
+        self.meet_members(me).await?;
+        let members = if planted::is(Bug::StaleMembers) { stale } else { self.members.clone() };
+        self.adopt(me, &members).await?;
+        self.let_go();
+        if !planted::is(Bug::HintsOnly) {
+            self.maybe_anywhere();
+        }
+        self.look_at = shared.env().now() + shared.env().dice().jitter(shared.builder.poll);
+        Ok(())
+    }
+
+    /// Takes note of a shard's entry. Claims in hand that are not in it any more are lost.
+    pub(super) fn learn(&mut self, index: usize, me: &WorkerId, version: Option<Version>, state: ShardState) {
+        let mut bench = self.shared.bench();
+        for (ticket, token) in bench.tokens(index) {
+            let mine = |claim: &Claim| claim.token == token && claim.owner.as_ref() == Some(me);
+            let keep = planted::is(Bug::DroppedFence) || planted::is(Bug::RemovedGoesOn);
+            if !keep && !state.claims.iter().any(mine) {
+                tracing::debug!(key = %self.spec(index).key, %token, "claim lost");
+                bench.lose(ticket);
+            }
+        }
+        drop(bench);
+        self.sources[index].known = Some((version, state));
+    }
+
+    async fn meet_members(&mut self, me: &WorkerId) -> Result<()> {
+        let shared = self.shared.clone();
+        let ledger = shared.builder.mill.ledger();
+        let mut entries = ledger.list(&EntryKey::members(&shared.group)).await?;
+        let others: Vec<_> =
+            entries.iter().filter(|entry| entry.key.last() != me.as_str()).cloned().collect();
+        for silent in self.sightings.look(&others, shared.env().now(), shared.builder.ttl) {
+            let expect = match planted::is(Bug::UncheckedDeath) {
+                true => ledger.get(&silent.key).await?.map(|entry| entry.version),
+                false => Some(silent.version),
+            };
+            // Conflict: it lives. Unknown: it will be seen at the next look.
+            let write = Write { key: silent.key.clone(), expect, value: None };
+            if let Commit::Done(_) = ledger.commit(write).await? {
+                tracing::warn!(member = %silent.key, "silent for a full TTL: declared dead");
+                entries.retain(|entry| entry.key != silent.key);
+            }
+        }
+        let members: BTreeSet<String> = entries.iter().map(|entry| entry.key.last().to_owned()).collect();
+        if members != self.members {
+            tracing::info!(group = %shared.group, members = members.len(), "the set of workers has changed");
+            shared.counts().rebalances += 1;
+            self.members = members;
+        }
+        let mut working = Vec::new();
+        for entry in &entries {
+            working.push((entry.key.last(), Member::decode(entry)?));
+        }
+        let mut rank = vec![(usize::MAX, false, 0); self.sources.len()];
+        for topic in shared.topics() {
+            let works_it = |(_, member): &&(&str, Member)| member.topics.contains(&topic.uid);
+            let names: Vec<&str> = working.iter().filter(works_it).map(|(name, _)| *name).collect();
+            let holders =
+                if names.is_empty() { Vec::new() } else { ring::preferred(&topic.uid, &names, topic.shards) };
+            let wandering = ring::wandering(&topic.uid, me.as_str(), topic.shards);
+            for (index, source) in self.sources.iter_mut().enumerate() {
+                let spec = &shared.sources[source.spec];
+                if spec.topic.uid == topic.uid {
+                    let holder = holders.get(usize::from(spec.shard)).map(|holder| names[*holder]);
+                    source.mine = holder == Some(me.as_str());
+                    let wander = wandering.iter().position(|shard| *shard == spec.shard).unwrap_or_default();
+                    rank[index] = (spec.topic_index, !source.mine, wander);
+                }
+            }
+        }
+        self.order = (0..self.sources.len()).collect();
+        self.order.sort_by_key(|index| rank[*index]);
+        Ok(())
+    }
+
+    /// Takes over claims that nobody works. In ordered groups only of the shards that the ring gives to this worker.
+    async fn adopt(&mut self, me: &WorkerId, members: &BTreeSet<String>) -> Result<()> {
+        let is_gone = |owner: &WorkerId| !members.contains(owner.as_str());
+        for index in self.order.clone() {
+            let rules = self.spec(index).rules;
+            let (idle, may_start) = {
+                let bench = self.shared.bench();
+                (bench.idle_slots() > 0, bench.may_start(self.shared.env().now()))
+            };
+            let source = &self.sources[index];
+            if !may_start || !(source.mine || (idle && !rules.ordered)) {
+                continue;
+            }
+            let Some((expect, state)) = &source.known else { continue };
+            if !state.has_orphans(is_gone) {
+                continue;
+            }
+            let (expect, mut state) = (*expect, state.clone());
+            let adopted = state.adopt(me, rules, is_gone);
+            let gains: Vec<Token> = adopted.iter().map(|claim| claim.token).collect();
+            if gains.is_empty() {
+                continue;
+            }
+            let change =
+                Change { key: self.spec(index).key.clone(), expect, state, gains, worker: me.clone() };
+            match decide(&self.shared, change).await {
+                Decided::Done(version, state) => {
+                    tracing::info!(key = %self.spec(index).key, claims = adopted.len(), "adopted");
+                    self.shared.counts().adopted += adopted.len() as u64;
+                    self.sources[index].known = Some((Some(version), state));
+                    self.adopted.extend(adopted.into_iter().map(|claim| (index, claim)));
+                }
+                Decided::Conflict => self.sources[index].known = None,
+                Decided::Failed(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the messages of adopted claims again, and takes them in hand.
+    pub(super) async fn fetch_adopted(&mut self) -> Result<()> {
+        while let Some((index, claim)) = self.adopted.first().cloned() {
+            let shared = self.shared.clone();
+            let spec = self.spec(index);
+            let log = shared.builder.mill.log();
+            let messages = match log.reread(&spec.topic, spec.shard, &claim.span).await {
+                Ok(messages) => messages,
+                Err(error) if error.kind() == ErrorKind::Gone => {
+                    tracing::error!(%error, key = %spec.key, "an adopted claim cannot be worked: dropping it");
+                    Vec::new()
+                }
+                Err(error) => return Err(error),
+            };
+            self.adopted.remove(0);
+            if shared.bench().me() != self.me.as_ref() {
+                return Ok(());
+            }
+            let (lost, deaths) = (claim.lost, claim.deaths);
+            let ticket = self.take(index, claim, messages);
+            let mut bench = shared.bench();
+            if lost {
+                bench.bury(
+                    ticket,
+                    "lost: its worker died, and an at-most-once group never starts a message again",
+                );
+            } else if deaths >= MOST_DEATHS {
+                bench.bury(ticket, &format!("{deaths} workers died while they held it"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn take(&self, index: usize, claim: Claim, messages: Vec<Message>) -> Ticket {
+        let env = self.shared.env();
+        let policy = self.shared.builder.retry;
+        let wait = |failed| match policy.after(failed, env.dice()) {
+            Next::After(wait) => Some(wait),
+            Next::AtOnce | Next::GiveUp => None,
+        };
+        let incoming = Incoming {
+            source: index,
+            topic: self.spec(index).topic_index,
+            claim,
+            messages,
+            cancelled: self.shared.abort.child_token(),
+        };
+        self.shared.bench().take(incoming, wait, env.now())
+    }
+
+    /// In ordered groups: starts nothing more of shards that the ring gives to others, so that they can be given back.
+    fn let_go(&mut self) {
+        for (index, source) in self.sources.iter().enumerate() {
+            if self.spec(index).rules.ordered && !source.mine {
+                self.shared.bench().close(index);
+            }
+        }
+    }
+}
+
+/// After how many deaths of its workers a claim is not run again: its messages are likely to be the cause.
+const MOST_DEATHS: u32 = 10;

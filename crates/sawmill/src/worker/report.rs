@@ -1,0 +1,255 @@
+//! Reporting: what is done goes into the claims, what failed goes to its lane first, and what is left is given back.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::bench::{Copy, Failed, Ticket};
+use super::decide::{Change, Decided, decide};
+use super::foreman::{Foreman, LINGER, PROGRESS};
+use super::slot;
+use super::{Delivery, Lanes};
+use crate::claim::WorkerId;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::ledger::Version;
+use crate::log::Record;
+use crate::message::Message;
+use crate::shard::{Fate, Report, ShardState, shard_of};
+use crate::topic::Topic;
+
+impl Foreman {
+    /// Notes in the state what there is to report about this source. Claims that are not ours any more are dropped.
+    pub(super) fn settle_in(
+        &self,
+        state: &mut ShardState,
+        index: usize,
+        me: &WorkerId,
+    ) -> Vec<(Ticket, Report)> {
+        let mut bench = self.shared.bench();
+        let mut reports = bench.reports(index);
+        reports.retain(|(ticket, report)| {
+            let settled = state.settle(me, report);
+            if settled.is_err() {
+                bench.lose(*ticket);
+            }
+            settled.is_ok()
+        });
+        reports
+    }
+
+    /// The reports are in the ledger.
+    pub(super) fn written(
+        &mut self,
+        index: usize,
+        version: Version,
+        state: ShardState,
+        reports: Vec<(Ticket, Report)>,
+    ) {
+        let mut bench = self.shared.bench();
+        for (ticket, report) in &reports {
+            bench.reported(*ticket, report);
+        }
+        drop(bench);
+        let source = &mut self.sources[index];
+        source.known = Some((Some(version), state));
+        source.written = self.shared.env().now();
+    }
+
+    /// Reports what is done, where no grab has taken the report along and it is time.
+    pub(super) async fn report(&mut self, me: &WorkerId) -> Result<()> {
+        let now = self.shared.env().now();
+        let (dirty, pause) = {
+            let bench = self.shared.bench();
+            // Under at-most-once what is done and not reported would be taken for lost.
+            let seldom = bench.in_hand() > 0
+                && bench.is_quick()
+                && self.shared.builder.delivery != Delivery::AtMostOnce;
+            let pause = if seldom { PROGRESS } else { LINGER };
+            (bench.dirty(), if bench.is_full() { Duration::ZERO } else { pause })
+        };
+        let released: Vec<usize> = {
+            let bench = self.shared.bench();
+            (0..self.sources.len()).filter(|index| bench.is_closed(*index)).collect()
+        };
+        let due =
+            |index: &usize| now.since(self.sources[*index].written) >= pause || released.contains(index);
+        let mut wanted: Vec<usize> = dirty.into_iter().filter(due).collect();
+        wanted.extend(released.iter().copied());
+        wanted.sort_unstable();
+        wanted.dedup();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        self.refresh(me, &wanted).await?;
+        self.write_reports(me, &wanted, &released).await
+    }
+
+    /// Writes the reports of some sources, and gives back all claims of others.
+    async fn write_reports(&mut self, me: &WorkerId, wanted: &[usize], released: &[usize]) -> Result<()> {
+        let mut changes = Vec::new();
+        for index in wanted.iter().copied() {
+            let Some((expect, mut state)) = self.sources[index].known.clone() else { continue };
+            let before = state.clone();
+            let reports = self.settle_in(&mut state, index, me);
+            if released.contains(&index) {
+                let adopted = self
+                    .adopted
+                    .iter()
+                    .filter(|(adopted, _)| *adopted == index)
+                    .map(|(_, claim)| claim.token);
+                let held = self.shared.bench().tokens(index).into_iter().map(|(_, token)| token);
+                for token in held.chain(adopted).collect::<Vec<_>>() {
+                    // A claim that was just closed by its report is not there to be given back.
+                    let _ = state.give_back(me, token);
+                }
+            }
+            if state != before {
+                let key = self.spec(index).key.clone();
+                let change = Change { key, expect, state, gains: Vec::new(), worker: me.clone() };
+                changes.push((index, change, reports));
+            } else if released.contains(&index) {
+                self.shared.bench().gave_back(index);
+            }
+        }
+        let shared = self.shared.clone();
+        let decisions = changes.into_iter().map(|(index, change, reports)| {
+            let decided = decide(&shared, change);
+            async move { (index, decided.await, reports) }
+        });
+        let mut trouble = None;
+        for (index, decided, reports) in join_all(decisions).await {
+            match decided {
+                Decided::Done(version, state) => {
+                    self.written(index, version, state, reports);
+                    if released.contains(&index) {
+                        self.adopted.retain(|(adopted, _)| *adopted != index);
+                        self.shared.bench().gave_back(index);
+                    }
+                }
+                Decided::Conflict => self.out_of_date(index),
+                Decided::Failed(error) => {
+                    self.out_of_date(index);
+                    trouble = Some(error);
+                }
+            }
+        }
+        trouble.map_or(Ok(()), Err)
+    }
+
+    /// Appends the copies of failed messages to their lanes. Only then do the messages count as settled.
+    pub(super) async fn settle_failed(&mut self) -> Result<()> {
+        let shared = self.shared.clone();
+        let log = shared.builder.mill.log();
+        let now = shared.env().wall();
+        let failed = {
+            let mut bench = shared.bench();
+            // Past the lease the claim may be another's by now, who will run the message and speak for it.
+            if !bench.has_failed() || !bench.is_leased(shared.env().now()) {
+                return Ok(());
+            }
+            bench.take_failed()
+        };
+        let mut batches: Vec<(Topic, Vec<Record>)> = Vec::new();
+        let mut settled = Vec::new();
+        for failed in &failed {
+            let lanes = &self.spec(failed.source).lanes;
+            let (lane, message, fate) = copy_of(failed, lanes, now);
+            let key =
+                message.key.clone().unwrap_or_else(|| message.id.as_u128().to_be_bytes().to_vec().into());
+            let record = Record { shard: shard_of(&key, lane.shards), message };
+            match batches.iter_mut().find(|(topic, _)| topic.uid == lane.uid) {
+                Some((_, records)) => records.push(record),
+                None => batches.push((lane.clone(), vec![record])),
+            }
+            settled.push(fate);
+        }
+        for (topic, records) in batches {
+            if let Err(error) = log.append(&topic, now, records).await {
+                shared.bench().put_back_failed(failed);
+                return Err(error);
+            }
+        }
+        let dead = settled.iter().filter(|fate| **fate == Fate::Dead).count();
+        shared.counts().dead += dead as u64;
+        let mut bench = shared.bench();
+        for (failed, fate) in failed.into_iter().zip(settled) {
+            bench.failed_settled(failed.item, fate);
+        }
+        drop(bench);
+        slot::fill(&shared);
+        Ok(())
+    }
+}
+
+fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (&'a Topic, Message, Fate) {
+    let item = &failed.item;
+    let failures = &item.failures;
+    match &failed.copy {
+        Copy::Retry { after, counted } => {
+            let copy = item.message.retry_copy(item.failed + u32::from(*counted), failures, now + *after);
+            (&lanes.retry, copy, Fate::Retried)
+        }
+        Copy::Dead { reason } => {
+            let counted = u32::from(!failures.is_empty());
+            (&lanes.dead, item.message.dead_copy(item.failed + counted, failures, reason), Fate::Dead)
+        }
+    }
+}
+
+impl Foreman {
+    /// Waits for what runs, gives back what was not started, and says so in the ledger.
+    pub(super) async fn leave(&mut self) {
+        let shared = self.shared.clone();
+        let env = shared.env().clone();
+        {
+            let mut bench = shared.bench();
+            bench.stop();
+            for index in 0..self.sources.len() {
+                bench.close(index);
+            }
+        }
+        while shared.bench().running() > 0 {
+            let _ = self.settle_failed().await;
+            let _ = env.within(PROGRESS, shared.wake.notified()).await;
+        }
+        // A store that is down must not keep the worker for ever: what cannot be said now, others find out.
+        if env.within(shared.builder.ttl, self.say_goodbye()).await.is_none() {
+            tracing::warn!(group = %shared.group, "left without reporting everything: the store does not answer");
+        }
+    }
+
+    async fn say_goodbye(&mut self) {
+        let shared = self.shared.clone();
+        loop {
+            let me = shared.bench().me().cloned();
+            // Declared dead: nothing is ours to give back.
+            let Some(me) = me.filter(|me| self.me.as_ref() == Some(me)) else { return };
+            let all: Vec<usize> = (0..self.sources.len())
+                .filter(|index| {
+                    let adopted = self.adopted.iter().any(|(adopted, _)| adopted == index);
+                    adopted || !shared.bench().tokens(*index).is_empty()
+                })
+                .collect();
+            if all.is_empty() && !shared.bench().has_failed() {
+                return;
+            }
+            let said = async {
+                self.settle_failed().await?;
+                self.refresh_all(&me, &all).await?;
+                self.write_reports(&me, &all, &all).await
+            };
+            if let Err(error) = said.await {
+                tracing::debug!(%error, "not given back yet");
+                shared.env().sleep(LINGER).await;
+            }
+        }
+    }
+
+    async fn refresh_all(&mut self, me: &WorkerId, wanted: &[usize]) -> Result<()> {
+        for index in wanted {
+            self.sources[*index].known = None;
+        }
+        self.refresh(me, wanted).await
+    }
+}

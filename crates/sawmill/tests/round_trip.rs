@@ -1,0 +1,61 @@
+//! The whole round trip on the in-memory engine, through the public API.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sawmill::env::Env;
+use sawmill::{Context, Outcome, Push, RetryPolicy, Sawmill, Which};
+
+#[tokio::test]
+async fn everything_pushed_is_worked_once_in_large_blocks() {
+    let mill = Sawmill::open("memory:").await.unwrap();
+    mill.create_topic("t").await.unwrap();
+    let pushes = (0..5000).map(|i| Push::new(format!("{i}")).key(format!("{}", i % 50)));
+    let ids = mill.push_many("t", pushes).await.unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let handler = {
+        let seen = seen.clone();
+        move |context: Context| {
+            seen.lock().unwrap().push(context.id());
+            async {}
+        }
+    };
+    let worker = mill.worker("t").slots(4).start(handler).await.unwrap();
+    worker.drained().await;
+    let counts = worker.stop().await;
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort();
+    assert_eq!(seen, ids);
+    assert!(counts.commits < 500, "nothing costs a write per message: {counts:?}");
+    let status = mill.status("t", "default").await.unwrap();
+    assert_eq!((status.done, status.waiting, status.claimed), (5000, 0, 0));
+}
+
+#[tokio::test]
+async fn failures_are_retried_die_and_are_resent() {
+    let mill = Sawmill::open("memory:").await.unwrap();
+    mill.create_topic("t").await.unwrap();
+    let id = mill.push("t", "x").await.unwrap();
+    let policy = RetryPolicy::retries(3).backoff(Duration::from_millis(10), Duration::from_millis(20));
+    let fail = |context: Context| async move { Outcome::retry(format!("no {}", context.attempt())) };
+    let worker = mill.worker("t").retry(policy).start(fail).await.unwrap();
+    let dead = mill.dead_letters("t", "default").await.unwrap();
+    while dead.list(10).await.unwrap().is_empty() {
+        Env::system().sleep(Duration::from_millis(5)).await;
+    }
+    let letter = dead.show(id).await.unwrap();
+    assert_eq!(letter.reason(), "out of attempts after 4: no 4");
+    assert_eq!(
+        letter.message.failures().iter().map(|failure| failure.attempt).collect::<Vec<_>>(),
+        [1, 2, 3, 4]
+    );
+    assert_eq!(worker.stop().await.started, 4);
+
+    assert_eq!(dead.resend(Which::Ids(vec![id])).await.unwrap(), 1);
+    assert!(dead.list(10).await.unwrap().is_empty());
+    let worker = mill.worker("t").start(|_: Context| async {}).await.unwrap();
+    worker.drained().await;
+    worker.stop().await;
+    let status = mill.status("t", "default").await.unwrap();
+    assert_eq!((status.done, status.dead, status.retrying), (1, 0, 0));
+}
