@@ -1,17 +1,18 @@
 //! Members: workers join, beat and leave; who is silent is removed, and who was removed joins again.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use sawmill::env::Env;
 use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
 use sawmill::member::Member;
 
 use crate::desk::Desk;
-use crate::support::{LONG_TTL, POLL, Peek, Place, SHORT_TTL, eventually, numbered, soon, topic};
+use crate::support::{LONG_TTL, POLL, Peek, Place, SHORT_TTL, a_while, eventually, numbered, soon, topic};
 
 #[tokio::test]
 async fn g1_workers_beat_and_only_who_is_silent_for_the_limit_is_removed() {
-    let (place, env) = (Place::new(), Env::system());
+    let (place, env, ttl) = (Place::new(), Env::system(), Duration::from_secs(3));
     let mill = place.mill().await;
     let topic = topic(&mill, "orders", 2).await;
     let peek = Peek::new(&place, &topic, "default");
@@ -19,7 +20,7 @@ async fn g1_workers_beat_and_only_who_is_silent_for_the_limit_is_removed() {
     let mut ids = BTreeSet::new();
     let mut workers = Vec::new();
     for name in ["one", "two"] {
-        let builder = place.mill().await.worker("orders").name(name).slots(3).ttl(SHORT_TTL).poll(POLL);
+        let builder = place.mill().await.worker("orders").name(name).slots(3).ttl(ttl).poll(POLL);
         let worker = builder.start(desk.seat(name)).await.unwrap();
         ids.insert(worker.state().id.unwrap().to_string());
         workers.push(worker);
@@ -33,7 +34,7 @@ async fn g1_workers_beat_and_only_who_is_silent_for_the_limit_is_removed() {
     let (joined, silent) = (env.now(), peek.join_silently("silent").await);
     eventually("the silent one is removed", async || !peek.member_ids().await.contains(&silent.to_string()))
         .await;
-    assert!(env.now().since(joined) >= SHORT_TTL, "not before its time");
+    assert!(env.now().since(joined) >= ttl, "not before its time");
 
     // Those who beat are there for as long as that, each with a beat that has grown.
     let after = peek.members().await;
@@ -85,16 +86,21 @@ async fn g8_a_graceful_stop_finishes_what_runs_and_then_leaves() {
         mill.worker("orders").slots(3).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     desk.started(3).await;
 
-    let (said, heard) = tokio::sync::oneshot::channel();
+    let me = worker.state().id;
+    let (said, mut heard) = tokio::sync::oneshot::channel();
     Env::system().spawn(async move {
         let _ = said.send(worker.stop().await);
     });
     let runs = desk.runs();
     soon("the handlers hear of it", runs[0].context.stopping()).await;
-    // It waits for what runs, and is a member for as long.
+    // It waits for what runs. For as long it is a member, and its claims are its own.
+    a_while().await;
     desk.release(2);
     desk.ended(2).await;
+    a_while().await;
+    assert!(heard.try_recv().is_err());
     assert_eq!(peek.members().await.len(), 1);
+    assert!(peek.claims().await.iter().any(|claim| claim.owner == me && claim.open() > 0));
     assert!(runs.iter().all(|run| !run.context.is_cancelled()));
     desk.release(1);
     let counts = soon("it stops", heard).await.unwrap();
