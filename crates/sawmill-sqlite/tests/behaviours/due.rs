@@ -7,7 +7,7 @@ use sawmill::Push;
 use sawmill::env::Env;
 
 use crate::desk::Desk;
-use crate::support::{LONG_TTL, POLL, Peek, Place, eventually, topic};
+use crate::support::{LONG_TTL, POLL, Peek, Place, eventually, key_per_shard, topic};
 
 #[tokio::test]
 async fn c3_nothing_starts_before_it_is_due_and_a_shard_goes_by_due_time() {
@@ -44,6 +44,42 @@ async fn c3_nothing_starts_before_it_is_due_and_a_shard_goes_by_due_time() {
         last = due;
     }
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn c3_every_shard_ascends_whoever_works_it() {
+    let place = Place::new();
+    let mill = place.mill().await;
+    topic(&mill, "orders", 4).await;
+    let keys = key_per_shard(4);
+    let now = Env::system().wall();
+    // Far apart and close together, the later ones pushed first.
+    let times: Vec<u64> =
+        (0..8).rev().map(|i| 1200 + 5 * i).chain((0..4).rev().map(|i| 800 + 90 * i)).collect();
+    for ms in &times {
+        let due = now + Duration::from_millis(*ms);
+        let pushes = keys.iter().map(|key| Push::new(ms.to_string()).key(key.clone()).at(due));
+        mill.push_many("orders", pushes).await.unwrap();
+    }
+    let in_time = Env::system().wall() < now + Duration::from_millis(800);
+    let desk = Desk::open();
+    let mut workers = Vec::new();
+    for name in ["one", "two"] {
+        let builder = place.mill().await.worker("orders").ordered().slots(4).ttl(LONG_TTL).poll(POLL);
+        workers.push(builder.start(desk.seat(name)).await.unwrap());
+    }
+    desk.ended(keys.len() * times.len()).await;
+    for worker in workers {
+        worker.stop().await;
+    }
+    let runs = desk.runs();
+    assert_eq!(runs.len(), keys.len() * times.len());
+    assert!(runs.iter().all(|run| run.at >= run.context.due.unwrap()));
+    for key in &keys {
+        let due: Vec<_> = runs.iter().filter(|run| run.key() == *key).map(|run| run.context.due).collect();
+        // What was due before it was pushed is in the order of the pushes.
+        assert!(due.is_sorted() || !in_time, "{key}: {due:?}");
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
 
 mod claims;
-mod crowd;
 mod desk;
 mod due;
 mod failure;
