@@ -5,6 +5,7 @@
 //! reorders, loses and doubles within what the two seams allow. [`Tally`] says which faults really struck, and an
 //! [`Observer`] sees every effect at the moment it happens.
 
+pub mod checker;
 mod control;
 mod dice;
 mod executor;
@@ -14,6 +15,8 @@ mod ledger;
 mod log;
 mod network;
 mod observer;
+pub mod runner;
+pub mod scenario;
 mod shelf;
 mod store;
 mod tasks;

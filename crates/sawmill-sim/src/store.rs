@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use sawmill::ledger::{Entry, EntryKey, Ledger};
-use sawmill::log::Record;
+use sawmill::log::{Log, Record};
 use sawmill::memory::Memory;
-use sawmill::topic::Topic;
+use sawmill::topic::{Topic, TopicName};
 use sawmill::{Message, Result};
 use tokio::sync::watch;
 
@@ -123,6 +123,11 @@ impl SimStore {
     /// The entries of the ledger at this moment, for a checker: without network, faults, or time passing.
     pub fn entries(&self, prefix: &EntryKey) -> Vec<Entry> {
         at_once(self.0.memory.list(prefix)).unwrap_or_default()
+    }
+
+    /// The topic or lane with this name at this moment, for a checker.
+    pub fn topic(&self, name: &TopicName) -> Option<Topic> {
+        at_once(self.0.memory.topic(name)).ok().flatten()
     }
 
     /// The readable messages of a topic at this moment, with shard and number, for a checker.

@@ -17,18 +17,14 @@ pub(crate) const LAST_NUMBER: i64 = (1 << 40) - 1;
 pub(crate) const SELECT_MESSAGES: &str = "SELECT pos, id, created_ms, due_ms, key, headers, payload
      FROM message WHERE pos > ?1 AND pos <= ?2 ORDER BY pos LIMIT ?3";
 
-/// A time as a column. What lies beyond SQLite's numbers, 292 million years from now, is the end of time.
+/// A time as a column; every time fits.
 pub(crate) fn from_time(time: Timestamp) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The time that [`from_time`] was given.
 pub(crate) fn to_time(millis: i64) -> Option<Timestamp> {
-    match u64::try_from(millis) {
-        Ok(_) if millis == i64::MAX => Some(Timestamp::from_millis(u64::MAX)),
-        Ok(millis) => Some(Timestamp::from_millis(millis)),
-        Err(_) => None,
-    }
+    u64::try_from(millis).ok().map(Timestamp::from_millis)
 }
 
 /// The id that the topic's uid was made from. A uid that this engine did not make is a topic that is not there.

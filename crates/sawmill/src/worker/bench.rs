@@ -348,10 +348,7 @@ impl Bench {
         if !self.may_start(now) {
             return None;
         }
-        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
-            let item = first.remove();
-            self.ready.push_back(item);
-        }
+        self.ripen(now);
         let item = self.ready.pop_front()?;
         let held = self.held.get_mut(&item.ticket)?;
         held.running += 1;
@@ -362,6 +359,14 @@ impl Bench {
             self.settle(start.item.ticket, start.item.index, Fate::Done);
         }
         Some(start)
+    }
+
+    /// Messages that have waited long enough are ready again.
+    fn ripen(&mut self, now: Moment) {
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            let item = first.remove();
+            self.ready.push_back(item);
+        }
     }
 
     /// A handler has ended.
@@ -559,8 +564,10 @@ impl Bench {
         2 * self.in_hand <= self.pace.target() || !self.failed.is_empty() || self.stopped
     }
 
-    pub(crate) fn runners_wanted(&self) -> usize {
-        self.ready.len().min(self.slots.saturating_sub(self.runners))
+    /// How many more slots there is work for.
+    pub(crate) fn runners_wanted(&mut self, now: Moment) -> usize {
+        self.ripen(now);
+        if self.may_start(now) { self.ready.len().min(self.slots.saturating_sub(self.runners)) } else { 0 }
     }
 
     pub(crate) fn slots(&self) -> usize {

@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-
 use super::{Shared, SourceSpec, slot};
 use crate::claim::{Claim, WorkerId};
 use crate::clock::Moment;
@@ -25,6 +23,8 @@ use crate::shard::ShardState;
 pub(super) const LINGER: Duration = Duration::from_millis(20);
 /// How often progress is reported while a claim is being worked.
 pub(super) const PROGRESS: Duration = Duration::from_millis(500);
+/// The shortest time between two looks around, whatever the hints say.
+const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// The shortest wait when nothing happens; the longest is the builder's `poll`.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 
@@ -103,7 +103,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 // The store is in trouble: stay alive and wait.
                 tracing::warn!(%error, group = %shared.group, "the store does not answer; waiting");
                 foreman.forget();
-                foreman.rest(&mut Hints::never(), &mut Hints::never()).await;
+                foreman.pause().await;
             }
         }
     }
@@ -161,53 +161,54 @@ impl Foreman {
 
     // ── waiting ──
 
-    /// Waits for a slot, a hint, or until it is time to look again.
+    /// Waits for a slot, a hint, or until there is something to do.
     async fn rest(&mut self, news: &mut Hints, watch: &mut Hints) {
         let env = self.shared.env().clone();
         let now = env.now();
-        let (next_wait, soon, room) = {
+        let idle_until = now + env.dice().jitter(self.wait);
+        let mut until = idle_until;
+        let has_room;
+        {
             let bench = self.shared.bench();
-            (bench.next_wait(), !bench.dirty().is_empty() || bench.has_failed(), bench.room(now) > 0)
-        };
-        let mut wait = env.dice().jitter(self.wait);
-        if soon {
-            wait = wait.min(LINGER);
+            has_room = bench.room(now) > 0;
+            if !bench.dirty().is_empty() || bench.has_failed() {
+                until = until.min(now + LINGER);
+            }
+            until = bench.next_wait().map_or(until, |next| until.min(next));
         }
-        if let Some(next) = next_wait {
-            wait = wait.min(next.since(now));
+        if self.me.is_some() {
+            until = until.min(self.look_at.max(now + SHORTEST_LOOK));
         }
         let shared = self.shared.clone();
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => {}
-            () = shared.wake.notified() => {
-                if news.next().now_or_never().is_some() {
-                    self.maybe_anywhere();
-                }
-                return;
-            }
-            // With every slot taken there is nothing to do about news yet.
-            () = news.next(), if room => {
-                self.maybe_anywhere();
-                return;
-            }
-            () = watch.next(), if self.is_kept_out() => {
-                // The worker that still holds a shard of ours may have let go of it.
-                self.look_at = now;
-                env.sleep(LINGER).await;
-                return;
-            }
-            () = env.sleep(wait) => {
+            () = shared.wake.notified() => {}
+            // With every slot taken there is nothing to do about news; they are not lost meanwhile.
+            () = news.next(), if has_room => self.maybe_anywhere(),
+            // The worker that still holds a shard of ours may have let go of it.
+            () = watch.next(), if self.is_kept_out() => self.look_at = now + SHORTEST_LOOK,
+            () = env.sleep(until.since(now)) => {
                 slot::fill(&self.shared);
-                if planted::is(Bug::HintsOnly) {
-                    return;
-                }
-                if wait >= self.wait / 2 {
-                    self.maybe_anywhere();
+                if env.now() >= idle_until {
+                    // Idle waiting backs off, and is reset by work.
+                    self.wait = (self.wait * 2).min(self.shared.builder.poll);
+                    if !planted::is(Bug::HintsOnly) {
+                        self.maybe_anywhere();
+                    }
                 }
             }
         }
-        // Idle waiting backs off, and is reset by work.
+    }
+
+    /// Waits without listening to anybody, longer each time, until something succeeds again.
+    async fn pause(&mut self) {
+        let env = self.shared.env();
+        tokio::select! {
+            biased;
+            () = self.shared.stop.cancelled() => {}
+            () = env.sleep(env.dice().jitter(self.wait)) => {}
+        }
         self.wait = (self.wait * 2).min(self.shared.builder.poll);
     }
 

@@ -44,7 +44,9 @@ impl Foreman {
         let members = if planted::is(Bug::StaleMembers) { stale } else { self.members.clone() };
         self.adopt(me, &members).await?;
         self.let_go();
-        self.maybe_anywhere();
+        if !planted::is(Bug::HintsOnly) {
+            self.maybe_anywhere();
+        }
         self.look_at = shared.env().now() + shared.env().dice().jitter(shared.builder.poll);
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::bench::{Copy, Start, Verdict};
+use super::bench::{Copy, Item, Start, Verdict};
 use super::{Delivery, OnFailure, Shared};
 use crate::handler::Context;
 use crate::outcome::Outcome;
@@ -21,7 +21,7 @@ const BREATH: u32 = 32;
 pub(super) fn fill(shared: &Arc<Shared>) {
     let wanted = {
         let mut bench = shared.bench();
-        let wanted = bench.runners_wanted();
+        let wanted = bench.runners_wanted(shared.env().now());
         bench.runners += wanted;
         wanted
     };
@@ -127,7 +127,7 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
         Ending::Said(Outcome::Dead(reason)) => {
             shared.counts().failed += 1;
             let failure = failure(&reason);
-            return give_up(shared, reason, failure);
+            return give_up(shared, item, reason, failure);
         }
         Ending::Said(Outcome::Stop(reason)) => {
             tracing::warn!(id = %item.message.origin(), reason, "a handler stops the worker");
@@ -147,11 +147,16 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     tracing::debug!(id = %item.message.origin(), attempt = item.attempt(), error, "attempt failed");
     let failure = failure(&error);
     if once {
-        return give_up(shared, format!("{error} (an at-most-once group does not retry)"), failure);
+        return give_up(shared, item, format!("{error} (an at-most-once group does not retry)"), failure);
     }
     let wait = match (shared.builder.retry.after(item.failed + 1, shared.env().dice()), after) {
         (Next::GiveUp, _) => {
-            return give_up(shared, format!("out of attempts after {}: {error}", item.failed + 1), failure);
+            return give_up(
+                shared,
+                item,
+                format!("out of attempts after {}: {error}", item.failed + 1),
+                failure,
+            );
         }
         (_, Some(after)) => after,
         (Next::AtOnce, None) => Duration::ZERO,
@@ -164,11 +169,11 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     }
 }
 
-fn give_up(shared: &Shared, reason: String, failure: Failure) -> Verdict {
+fn give_up(shared: &Shared, item: &Item, reason: String, failure: Failure) -> Verdict {
     match shared.builder.on_failure {
         OnFailure::Dead => Verdict::Copy(Copy::Dead { reason }, Some(failure)),
         OnFailure::Log => {
-            tracing::error!(reason, attempt = failure.attempt, "message given up");
+            tracing::error!(id = %item.message.origin(), reason, attempt = failure.attempt, "message given up");
             Verdict::Settled(Fate::Dropped)
         }
     }

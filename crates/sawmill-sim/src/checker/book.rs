@@ -1,0 +1,256 @@
+//! The checker's book: everything that was pushed, every place in the log, every claim and every run, as seen from outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sawmill::clock::Timestamp;
+use sawmill::shard::ShardState;
+use sawmill::topic::{Lane, Topic};
+use sawmill::{Message, MessageId, Token};
+
+use super::invariant::{Checks, Invariant, Violation};
+use super::messages::Pushed;
+use crate::control::NodeId;
+
+/// The rules that a run is held to.
+#[derive(Debug, Clone)]
+pub struct Rulebook {
+    /// How long a worker must be silent before it may be declared dead.
+    pub ttl: Duration,
+    /// By how much wall clocks may be wrong.
+    pub skew: Duration,
+    /// The groups.
+    pub groups: Vec<GroupRules>,
+}
+
+/// The rules of one group.
+#[derive(Debug, Clone)]
+pub struct GroupRules {
+    /// Its name.
+    pub name: String,
+    /// The topics it works, by name.
+    pub topics: Vec<String>,
+    /// Strict order per key.
+    pub ordered: bool,
+    /// At-most-once.
+    pub once: bool,
+    /// Messages that are out of attempts are only logged.
+    pub logs_failures: bool,
+}
+
+/// A place in the log: topic, shard and number.
+pub(super) type Place = (usize, u16, u64);
+
+/// What lies in a place.
+pub(super) struct Lying {
+    pub(super) id: MessageId,
+    pub(super) origin: MessageId,
+    pub(super) key: Option<Bytes>,
+}
+
+/// A topic or a lane.
+pub(super) struct Known {
+    pub(super) topic: Topic,
+    /// Whose lane it is, and which.
+    pub(super) lane: Option<(usize, Lane)>,
+}
+
+/// A group's entry of one shard, as the ledger has it.
+pub(super) struct Mirror {
+    pub(super) group: usize,
+    pub(super) topic: usize,
+    pub(super) shard: u16,
+    pub(super) state: ShardState,
+    /// Numbers of messages that are settled.
+    pub(super) settled: BTreeSet<u64>,
+    /// Numbers of messages of claims that were taken from an owner.
+    pub(super) superseded: BTreeSet<u64>,
+}
+
+/// A member of a group, as the ledger has it.
+pub(super) struct Seen {
+    pub(super) node: NodeId,
+    pub(super) renewed: Duration,
+    pub(super) there: bool,
+}
+
+/// The number of a run of a handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunId(pub(super) usize);
+
+/// A handler begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Started<'a> {
+    /// In which group.
+    pub group: &'a str,
+    /// Of which topic, by name.
+    pub topic: &'a str,
+    /// The message, or the copy of it that was on a lane.
+    pub message: &'a Message,
+    /// The id that the push returned.
+    pub origin: MessageId,
+    /// The fencing number that the handler was given.
+    pub token: Token,
+    /// On which node.
+    pub node: NodeId,
+    /// When.
+    pub at: Duration,
+    /// When, by the world's wall clock.
+    pub wall: Timestamp,
+}
+
+/// How a handler ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// It said done.
+    Done,
+    /// It failed, for now or for good, or panicked.
+    Failed,
+    /// It said not now.
+    Snoozed,
+    /// It made its worker stop.
+    Stopped,
+    /// It was dropped while it ran: its worker crashed or was aborted.
+    Dropped,
+}
+
+/// One run of a handler.
+pub(super) struct Run {
+    pub(super) id: MessageId,
+    pub(super) origin: MessageId,
+    pub(super) place: Place,
+    pub(super) token: Token,
+    pub(super) how: Option<How>,
+}
+
+/// What a group has made of one message.
+#[derive(Default)]
+pub(super) struct Handling {
+    pub(super) runs: Vec<RunId>,
+    /// The copies on the group's retry lane in the order in which they came.
+    pub(super) retries: Vec<MessageId>,
+    /// The copies on its dead-letter lane.
+    pub(super) dead: Vec<MessageId>,
+    pub(super) done: u64,
+}
+
+/// Everything that the checker knows.
+pub struct Book {
+    pub(super) rules: Rulebook,
+    pub(super) pushed: Vec<Pushed>,
+    /// The messages by the ids that the log has given them.
+    pub(super) origins: BTreeMap<MessageId, usize>,
+    pub(super) topics: Vec<Known>,
+    pub(super) places: BTreeMap<Place, Lying>,
+    pub(super) by_id: BTreeMap<(usize, MessageId), Vec<(u16, u64)>>,
+    pub(super) mirrors: BTreeMap<String, Mirror>,
+    pub(super) members: BTreeMap<String, Seen>,
+    pub(super) versions: BTreeMap<String, u64>,
+    pub(super) runs: Vec<Run>,
+    pub(super) handled: BTreeMap<(usize, MessageId), Handling>,
+    pub(super) orphans: Vec<(String, Token)>,
+    checks: Checks,
+    violation: Option<Violation>,
+}
+
+impl Book {
+    /// An empty book.
+    pub fn new(rules: Rulebook) -> Self {
+        Self {
+            rules,
+            pushed: Vec::new(),
+            origins: BTreeMap::new(),
+            topics: Vec::new(),
+            places: BTreeMap::new(),
+            by_id: BTreeMap::new(),
+            mirrors: BTreeMap::new(),
+            members: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            runs: Vec::new(),
+            handled: BTreeMap::new(),
+            orphans: Vec::new(),
+            checks: Checks::default(),
+            violation: None,
+        }
+    }
+
+    /// The first thing that was wrong.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// How often each invariant was checked.
+    pub fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    /// How many handlers were started.
+    pub fn starts(&self) -> u64 {
+        self.runs.len() as u64
+    }
+
+    /// How many pushed messages were acknowledged.
+    pub fn acknowledged_count(&self) -> u64 {
+        self.pushed.iter().filter(|pushed| pushed.acknowledged.is_some()).count() as u64
+    }
+
+    /// Checks something: if it does not hold, that is a violation, unless there was one before.
+    pub(super) fn check(
+        &mut self,
+        invariant: Invariant,
+        holds: bool,
+        what: impl FnOnce(&Self) -> (String, Vec<String>),
+    ) -> bool {
+        self.checks.count(invariant);
+        if !holds && self.violation.is_none() {
+            let (what, about) = what(self);
+            self.violation = Some(Violation { invariant, what, about });
+        }
+        holds
+    }
+
+    /// Notes that something is wrong.
+    pub(super) fn wrong(&mut self, invariant: Invariant, what: String, about: Vec<String>) {
+        self.check(invariant, false, |_| (what, about));
+    }
+
+    pub(super) fn group(&self, name: &str) -> Option<usize> {
+        self.rules.groups.iter().position(|group| group.name == name)
+    }
+
+    /// The number of a topic or lane, new or known.
+    pub(super) fn topic(&mut self, topic: &Topic) -> usize {
+        if let Some(known) = self.topics.iter().position(|known| known.topic.uid == topic.uid) {
+            return known;
+        }
+        let lane = topic.name.as_lane();
+        let lane = lane.and_then(|(group, lane)| Some((self.group(&group.to_string())?, lane)));
+        self.topics.push(Known { topic: topic.clone(), lane });
+        self.topics.len() - 1
+    }
+
+    /// The numbers of the messages of a shard after one number and up to another.
+    pub(super) fn between(
+        &self,
+        topic: usize,
+        shard: u16,
+        after: u64,
+        upto: u64,
+    ) -> impl Iterator<Item = u64> + '_ {
+        let bounds =
+            (Bound::Excluded((topic, shard, after)), Bound::Included((topic, shard, upto.max(after))));
+        self.places.range(bounds).map(|((_, _, number), _)| *number)
+    }
+
+    /// True if the same message lies in several places of this topic: the engine could not tell, or had forgotten it.
+    pub(super) fn is_doubled(&self, topic: usize, id: MessageId) -> bool {
+        self.by_id.get(&(topic, id)).is_some_and(|places| places.len() > 1)
+    }
+
+    /// Where a member's entry is, and whether it is there now.
+    pub(super) fn member(&self, group: usize, worker: &str) -> Option<&Seen> {
+        self.members.get(&format!("members/{}/{worker}", self.rules.groups[group].name))
+    }
+}

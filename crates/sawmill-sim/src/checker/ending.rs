@@ -1,0 +1,177 @@
+//! The end of a history: the backlog drains in time, the dead leave nothing behind, and all accounts agree.
+
+use std::collections::BTreeMap;
+
+use sawmill::topic::Lane;
+use sawmill::{GroupStatus, MessageId};
+
+use super::book::Book;
+use super::invariant::Invariant;
+
+impl Book {
+    /// From now on faults are over: notes the claims that nobody alive works. `is_alive` says which nodes live.
+    pub fn quiet_begins(&mut self, is_alive: impl Fn(crate::NodeId) -> bool) {
+        let mut orphans = Vec::new();
+        for (key, mirror) in &self.mirrors {
+            for claim in &mirror.state.claims {
+                let owner = claim.owner.as_ref();
+                let member = owner.and_then(|owner| self.member(mirror.group, owner.as_str()));
+                if !member.is_some_and(|member| member.there && is_alive(member.node)) {
+                    orphans.push((key.clone(), claim.token));
+                }
+            }
+        }
+        self.orphans = orphans;
+    }
+
+    /// TTL + 5 s after faults ended: nothing that a dead worker held is still in its name.
+    pub fn dead_are_relieved(&mut self) {
+        for (key, token) in std::mem::take(&mut self.orphans) {
+            let claims = &self.mirrors[&key].state.claims;
+            let left = claims.iter().any(|claim| claim.token == token);
+            self.check(Invariant::Drains, !left, |_| {
+                let what = format!("{key}: nobody has taken claim {token}, TTL + 5 s after faults ended");
+                (what, vec![key.clone()])
+            });
+        }
+    }
+
+    /// What is still to be done, in words; nothing if the backlog is drained.
+    pub fn left_over(&self) -> Option<(String, Vec<String>)> {
+        for (place, lying) in &self.places {
+            for group in (0..self.rules.groups.len()).filter(|group| self.is_worked(*group, place.0)) {
+                let settled =
+                    self.mirror(group, *place).is_some_and(|mirror| mirror.settled.contains(&place.2));
+                if !settled {
+                    let known = &self.topics[place.0].topic;
+                    let entry =
+                        format!("shards/{}/{}/{:04}", known.uid, self.rules.groups[group].name, place.1);
+                    let what = format!("{} in {} ({entry}, number {})", lying.origin, known.name, place.2);
+                    return Some((what, vec![lying.origin.to_string(), entry]));
+                }
+            }
+        }
+        None
+    }
+
+    /// The topics and retry lanes that are worked, in which nothing may be hidden when all is drained.
+    pub fn worked_topics(&self) -> Vec<sawmill::Topic> {
+        let worked = self.topics.iter().filter(|known| !matches!(known.lane, Some((_, Lane::Dead))));
+        worked.map(|known| known.topic.clone()).collect()
+    }
+
+    /// The backlog did not drain in time.
+    pub fn not_drained(&mut self, hidden: usize, after: std::time::Duration) {
+        let (what, about) =
+            self.left_over().unwrap_or((format!("{hidden} messages that are not readable"), vec![]));
+        let what = format!("{after:?} after faults ended something is still to be done: {what}");
+        self.wrong(Invariant::Drains, what, about);
+    }
+
+    /// The backlog drained in time.
+    pub fn drained(&mut self) {
+        self.check(Invariant::Drains, true, |_| (String::new(), vec![]));
+    }
+
+    /// At the end: what was acknowledged is in the log, and before each cursor everything is settled or claimed.
+    pub fn all_is_there(&mut self) {
+        for number in 0..self.pushed.len() {
+            let Some(id) = self.pushed[number].acknowledged else { continue };
+            let there = self.pushed[number].id == Some(id);
+            self.check(Invariant::NothingLost, there, |_| {
+                (
+                    format!("message {number} was acknowledged as {id}, and never was in the log"),
+                    vec![id.to_string()],
+                )
+            });
+        }
+        let mut lost = Vec::new();
+        for (place, lying) in &self.places {
+            for mirror in self.mirrors.values() {
+                let behind = mirror.state.cursor.number().is_ok_and(|cursor| place.2 <= cursor);
+                if (mirror.topic, mirror.shard) == (place.0, place.1) && behind {
+                    let there = mirror.settled.contains(&place.2) || mirror.claim_of(self, place.2).is_some();
+                    lost.push((lying.origin, there));
+                }
+            }
+        }
+        for (origin, there) in lost {
+            self.check(Invariant::Cursor, there, |_| {
+                (
+                    format!("the cursor is past {origin}, which is neither settled nor claimed"),
+                    vec![origin.to_string()],
+                )
+            });
+        }
+    }
+
+    /// Invariant 10, when everything is settled: the group's own account against the book.
+    ///
+    /// Every place in the topic and in the retry lane is settled once, as done, retried, dead or dropped. So
+    /// `done + dead letters + dropped` is the number of places in the topic and more only by what has more than one end:
+    /// messages that the log has twice (on an engine that cannot tell, or whose retry was trimmed before a late append of it
+    /// came), and messages whose claim was taken from a worker that had put a copy on a lane and could not say so. Those
+    /// are told apart one by one: any other message must have exactly one end.
+    pub fn compare(&mut self, topic: &str, group: &str, status: &GroupStatus) {
+        let Some(group) = self.group(group) else { return };
+        let mut want = GroupStatus { oldest: status.oldest, ..GroupStatus::default() };
+        for mirror in self.mirrors.values().filter(|mirror| mirror.group == group) {
+            if self.topics[mirror.topic].topic.name.base() == topic {
+                want.done += mirror.state.tally.done;
+                want.dropped += mirror.state.tally.dropped;
+            }
+        }
+        let dead = self.places.keys().filter(|place| self.is_on(topic, group, Lane::Dead, place.0));
+        want.dead = dead.count() as u64;
+        self.check(Invariant::CountsConserve, *status == want, |_| {
+            (format!("{topic}: the group's status is {status:?}, and the book says {want:?}"), vec![])
+        });
+        if self.rules.groups[group].logs_failures {
+            return;
+        }
+        let ends = self.ends(topic, group);
+        for (origin, ends, several) in ends {
+            self.check(Invariant::CountsConserve, ends == 1 || (several && ends > 1), |_| {
+                (
+                    format!("{origin} has {ends} ends (done or dead) in group {group}"),
+                    vec![origin.to_string()],
+                )
+            });
+        }
+    }
+
+    fn is_on(&self, topic: &str, group: usize, lane: Lane, index: usize) -> bool {
+        let known = &self.topics[index];
+        known.topic.name.base() == topic && known.lane == Some((group, lane))
+    }
+
+    /// For each message of a topic in the log: how many ends it has in a group, and whether it may have several.
+    fn ends(&self, topic: &str, group: usize) -> Vec<(MessageId, u64, bool)> {
+        let pushed = self.pushed.iter().filter(|pushed| pushed.intent.topic == topic);
+        let mut ends: BTreeMap<MessageId, (u64, bool)> = pushed
+            .filter_map(|pushed| pushed.id)
+            .map(|origin| {
+                (origin, (self.handled.get(&(group, origin)).map_or(0, |handling| handling.done), false))
+            })
+            .collect();
+        for (place, lying) in &self.places {
+            let dead = self.is_on(topic, group, Lane::Dead, place.0);
+            let worked = self.is_worked(group, place.0);
+            let Some((ends, several)) = ends.get_mut(&lying.origin).filter(|_| dead || worked) else {
+                continue;
+            };
+            *ends += u64::from(dead);
+            let superseded = |mirror: &super::book::Mirror| mirror.superseded.contains(&place.2);
+            *several |= self.is_doubled(place.0, lying.id)
+                || (worked && self.mirror(group, *place).is_some_and(superseded));
+        }
+        ends.into_iter().map(|(origin, (ends, several))| (origin, ends, several)).collect()
+    }
+}
+
+impl Book {
+    /// The history could not be brought to its end.
+    pub fn not_ended(&mut self, why: &str) {
+        self.wrong(Invariant::Drains, format!("the history did not come to its end: {why}"), vec![]);
+    }
+}

@@ -1,0 +1,103 @@
+//! What must always hold, by number and in words, and how often each was looked at.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+macro_rules! invariants {
+    ($($name:ident = $number:literal, $words:literal;)*) => {
+        /// What must always hold; the numbers are those of the design.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Invariant {
+            $(#[doc = $words] $name,)*
+        }
+
+        impl Invariant {
+            /// All of them.
+            pub const ALL: &[Invariant] = &[$(Invariant::$name,)*];
+
+            /// Its number.
+            pub fn number(self) -> u8 {
+                match self { $(Invariant::$name => $number,)* }
+            }
+
+            /// What it says.
+            pub fn words(self) -> &'static str {
+                match self { $(Invariant::$name => $words,)* }
+            }
+        }
+    };
+}
+
+invariants! {
+    NothingLost = 1, "nothing acknowledged is lost";
+    NothingInvented = 2, "nothing is delivered that was not pushed, and all as it was pushed";
+    AtMostOnce = 3, "at-most-once: one start at most";
+    AtLeastOnce = 4, "a second start only after the first failed, or its worker died or lost its claim";
+    Ordered = 6, "ordered: starts follow the log, and the next waits until this one is done or dead";
+    StaleWriter = 7, "a stale writer changes nothing";
+    Cursor = 8, "a cursor never moves back, and all before it is done, claimed, retrying or dead";
+    DueTime = 9, "no start before the due time";
+    CountsConserve = 10, "counts conserve";
+    Drains = 11, "when faults end the backlog drains, and only the silent are declared dead";
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant {} ({})", self.number(), self.words())
+    }
+}
+
+/// Something that must not happen, and did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// What does not hold.
+    pub invariant: Invariant,
+    /// What happened.
+    pub what: String,
+    /// Texts by which the lines of a history that matter can be told: ids of messages, keys of entries.
+    pub about: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+/// How often each invariant was checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checks([u64; Invariant::ALL.len()]);
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self([0; Invariant::ALL.len()])
+    }
+}
+
+impl Checks {
+    /// One more look at this invariant.
+    pub(crate) fn count(&mut self, invariant: Invariant) {
+        self.0[invariant as usize] += 1;
+    }
+
+    /// How often it was looked at.
+    pub fn of(&self, invariant: Invariant) -> u64 {
+        self.0[invariant as usize]
+    }
+}
+
+impl AddAssign<&Checks> for Checks {
+    fn add_assign(&mut self, other: &Checks) {
+        for (sum, count) in self.0.iter_mut().zip(other.0) {
+            *sum += count;
+        }
+    }
+}
+
+impl fmt::Display for Checks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Invariant::ALL.iter().try_for_each(|invariant| {
+            writeln!(f, "{:>2}  {:>12}  {}", invariant.number(), self.of(*invariant), invariant.words())
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! Who is a member: entries are renewed by their own workers, deleted by others only after a full TTL of silence, and never
+//! used again. And for all entries: versions only grow.
+
+use super::book::{Book, Seen};
+use super::invariant::Invariant;
+use super::shards::Written;
+
+impl Book {
+    /// Versions only grow, and every change follows the one before it.
+    pub(super) fn version_grows(&mut self, written: &Written<'_>) {
+        let key = written.key.as_str();
+        let known = self.versions.get(key).copied();
+        let before = written.old.map(|entry| entry.version.0);
+        let now = written.version.0;
+        let deleted = written.value.is_none();
+        let grows = known == before && before.is_none_or(|before| now > before || (deleted && now == before));
+        self.check(Invariant::StaleWriter, grows, |_| {
+            let what = format!("{key} was at version {known:?}, and a write on {before:?} made it {now}");
+            (what, vec![key.to_owned()])
+        });
+        if deleted {
+            self.versions.remove(key);
+        } else {
+            self.versions.insert(key.to_owned(), now);
+        }
+    }
+
+    /// A member entry was written.
+    pub(super) fn member_written(&mut self, written: &Written<'_>) {
+        let Written { at, node, key, .. } = *written;
+        let text = key.as_str().to_owned();
+        let about = vec![text.clone()];
+        let Some(seen) = self.members.get(&text) else {
+            self.members.insert(text, Seen { node, renewed: at, there: true });
+            return;
+        };
+        let (owner, renewed, there) = (seen.node, seen.renewed, seen.there);
+        if !there {
+            return self.wrong(
+                Invariant::StaleWriter,
+                format!("{text} was deleted, and is there again"),
+                about,
+            );
+        }
+        let deleted = written.value.is_none();
+        if deleted && node != owner {
+            let silent = at - renewed;
+            let ttl = self.rules.ttl;
+            self.check(Invariant::Drains, silent >= ttl, |_| {
+                let what = format!(
+                    "{text} was declared dead by {node} after {silent:?} of silence; the TTL is {ttl:?}"
+                );
+                (what, about)
+            });
+        } else {
+            self.check(Invariant::StaleWriter, node == owner, |_| {
+                (format!("{text} belongs to {owner}, and {node} renewed it"), about)
+            });
+        }
+        if let Some(seen) = self.members.get_mut(&text) {
+            seen.there = !deleted;
+            seen.renewed = at;
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Commits to the entries of shards: who may change which claim, where the cursor goes, and what counts as settled.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sawmill::claim::Claim;
+use sawmill::ledger::{Entry, EntryKey, Version};
+use sawmill::log::Record;
+use sawmill::shard::ShardState;
+use sawmill::topic::{Lane, TopicName};
+use sawmill::{MessageId, WorkerId};
+
+use super::book::{Book, How, Mirror};
+use super::invariant::Invariant;
+use crate::control::NodeId;
+
+/// An entry of the ledger was changed.
+#[derive(Debug, Clone, Copy)]
+pub struct Written<'a> {
+    /// When.
+    pub at: Duration,
+    /// By whom.
+    pub node: NodeId,
+    /// Which entry.
+    pub key: &'a EntryKey,
+    /// How it was before.
+    pub old: Option<&'a Entry>,
+    /// Its version now.
+    pub version: Version,
+    /// Its value now; `None` if it is deleted.
+    pub value: Option<&'a Bytes>,
+}
+
+/// What of a topic or lane is in the log and not readable.
+pub type Hidden<'a> = &'a dyn Fn(&TopicName) -> Vec<Record>;
+
+impl Book {
+    /// An entry of the ledger was changed.
+    pub fn committed(&mut self, written: &Written<'_>, hidden: Hidden<'_>) {
+        self.version_grows(written);
+        let mut parts = written.key.as_str().split('/');
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some("members"), ..) => self.member_written(written),
+            (Some("shards"), Some(uid), Some(group), Some(shard)) => {
+                let topic = self.topics.iter().position(|known| known.topic.uid == uid);
+                if let (Some(topic), Some(group), Ok(shard)) = (topic, self.group(group), shard.parse()) {
+                    self.shard_written(written, (group, topic, shard), hidden);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn shard_written(
+        &mut self,
+        written: &Written<'_>,
+        (group, topic, shard): (usize, usize, u16),
+        hidden: Hidden<'_>,
+    ) {
+        let key = written.key.as_str().to_owned();
+        let decoded = written.value.map(|value| ShardState::decode(written.key, value));
+        let Some(Ok(new)) = decoded else {
+            return self.wrong(Invariant::StaleWriter, format!("{key} was deleted or damaged"), vec![key]);
+        };
+        let empty = || Mirror {
+            group,
+            topic,
+            shard,
+            state: ShardState::default(),
+            settled: Default::default(),
+            superseded: Default::default(),
+        };
+        let mut mirror = self.mirrors.remove(&key).unwrap_or_else(empty);
+        let old = std::mem::replace(&mut mirror.state, new.clone());
+        let change = Change { key: &key, node: written.node, old: &old, new: &new };
+        self.claims_kept(&mut mirror, &change, hidden);
+        self.claims_opened(&mirror, &change);
+        self.mirrors.insert(key, mirror);
+    }
+
+    /// Everything that was claimed before is still claimed, by whom it may be, or is settled.
+    fn claims_kept(&mut self, mirror: &mut Mirror, change: &Change<'_>, hidden: Hidden<'_>) {
+        let (mut settled, mut done, mut unsure) = (0, 0, false);
+        for claim in &change.old.claims {
+            let now = change.new.claims.iter().find(|now| now.span == claim.span);
+            let owned = self.is_by(mirror.group, claim.owner.as_ref(), change.node);
+            let by_owner = self.may_change(mirror, change, claim, now, owned);
+            let numbers: Vec<u64> = mirror.numbers(self, claim).collect();
+            for (index, number) in (0..).zip(numbers) {
+                let was = claim.done.contains(index);
+                let is = now.is_none_or(|now| now.done.contains(index));
+                self.check(Invariant::StaleWriter, is || !was, |_| {
+                    (format!("{}: progress of claim {} shrank", change.key, claim.token), change.about())
+                });
+                if is && !was {
+                    settled += 1;
+                    mirror.settled.insert(number);
+                    let fate = self.settled(mirror, change, claim, number, hidden);
+                    done += u64::from(fate == Settled::Done);
+                    unsure |= fate == Settled::Unsure;
+                } else if !is
+                    && now.is_some_and(|now| now.owner.is_none())
+                    && claim.owner.is_some()
+                    && by_owner
+                {
+                    self.given_back(mirror, change, claim, number);
+                }
+                if !is && now.is_some_and(|now| now.token != claim.token) && claim.owner.is_some() {
+                    mirror.superseded.insert(number);
+                }
+            }
+        }
+        let (old, new) = (change.old.tally, change.new.tally);
+        let counted = new.total().saturating_sub(old.total()) == settled
+            && new.done >= old.done
+            && (unsure || new.done - old.done == done);
+        self.check(Invariant::CountsConserve, counted, |_| {
+            let what = format!(
+                "{settled} messages settled, {done} of them done, and the tally went from {old:?} to {new:?}"
+            );
+            (format!("{}: {what}", change.key), change.about())
+        });
+        let log_only = self.rules.groups[mirror.group].logs_failures;
+        self.check(Invariant::NothingLost, log_only || new.dropped == old.dropped, |_| {
+            (format!("{}: a message was dropped, which this group does not do", change.key), change.about())
+        });
+    }
+
+    /// Invariant 7: a claim changes by a write of its owner, or is adopted because it has none or a dead one.
+    fn may_change(
+        &mut self,
+        mirror: &Mirror,
+        change: &Change<'_>,
+        claim: &Claim,
+        now: Option<&Claim>,
+        owned: bool,
+    ) -> bool {
+        let same_hand = now.is_none_or(|now| now.token == claim.token && now.owner == claim.owner);
+        let given_back = now.is_some_and(|now| now.owner.is_none() && now.token == claim.token);
+        let node = change.node;
+        if same_hand || given_back {
+            let changed = now != Some(claim);
+            return self.check(Invariant::StaleWriter, owned || !changed, |_| {
+                let what = format!("claim {} of {:?} was changed by {node}", claim.token, claim.owner);
+                (format!("{}: {what}", change.key), change.about())
+            });
+        }
+        let by = now.and_then(|now| now.owner.as_ref());
+        let gone = claim
+            .owner
+            .as_ref()
+            .is_none_or(|owner| self.member(mirror.group, owner.as_str()).is_none_or(|member| !member.there));
+        let fenced = now.is_some_and(|now| now.token > change.old.token);
+        let rightly = gone && fenced && self.is_by(mirror.group, by, node);
+        self.check(Invariant::StaleWriter, rightly, |_| {
+            let what = format!(
+                "claim {} of {:?} was taken by {by:?} on {node} under token {:?}; its owner is {}",
+                claim.token,
+                claim.owner,
+                now.map(|now| now.token),
+                if gone { "gone" } else { "alive" },
+            );
+            (format!("{}: {what}", change.key), change.about())
+        });
+        false
+    }
+
+    /// Invariant 4: what is given back was not started, or failed. Under at-most-once it was not started at all.
+    fn given_back(&mut self, mirror: &Mirror, change: &Change<'_>, claim: &Claim, number: u64) {
+        let place = (mirror.topic, mirror.shard, number);
+        let Some(lying) = self.places.get(&place) else { return };
+        let origin = lying.origin;
+        if self.is_doubled(mirror.topic, lying.id) {
+            return;
+        }
+        let once = self.rules.groups[mirror.group].once;
+        let last = self.runs_at(mirror.group, place).filter(|run| run.token == claim.token).last();
+        let how = last.map(|run| run.how);
+        let fine = match how {
+            None => true,
+            Some(None | Some(How::Done)) => false,
+            Some(_) => !once,
+        };
+        self.check(Invariant::AtLeastOnce, fine, |_| {
+            let what = format!("{}: {origin} was given back, and its last run: {how:?}", change.key);
+            (what, vec![origin.to_string(), change.key.to_owned()])
+        });
+    }
+
+    /// Invariants 1 and 8: a message counts as settled only if its handler said done under this very claim, or a copy of it
+    /// is on a lane by now; or if the group only logs its failures.
+    fn settled(
+        &mut self,
+        mirror: &Mirror,
+        change: &Change<'_>,
+        claim: &Claim,
+        number: u64,
+        hidden: Hidden<'_>,
+    ) -> Settled {
+        let place = (mirror.topic, mirror.shard, number);
+        let Some(lying) = self.places.get(&place) else { return Settled::Unsure };
+        let (id, origin, group) = (lying.id, lying.origin, mirror.group);
+        let doubled = self.is_doubled(mirror.topic, id);
+        let how = match doubled {
+            false => {
+                self.runs_at(group, place).filter(|run| run.token == claim.token).last().map(|run| run.how)
+            }
+            true => self.handled.get(&(group, origin)).and_then(|handling| {
+                let runs = handling.runs.iter().map(|run| &self.runs[run.0]);
+                let mut runs = runs.filter(|run| run.id == id && run.token == claim.token);
+                runs.clone().find(|run| run.how == Some(How::Done)).or(runs.next_back()).map(|run| run.how)
+            }),
+        };
+        let done = how == Some(Some(How::Done));
+        if done {
+            self.handled.entry((group, origin)).or_default().done += 1;
+        }
+        let only_logged = self.rules.groups[group].logs_failures && how == Some(Some(How::Failed));
+        let fine = done || only_logged || self.has_a_copy(group, id, origin, hidden);
+        self.check(Invariant::NothingLost, fine, |_| {
+            let what =
+                format!("{origin} counts as settled, its last run: {how:?}, and no copy of it is on a lane");
+            (
+                format!("{}: {what}", change.key),
+                vec![origin.to_string(), id.to_string(), change.key.to_owned()],
+            )
+        });
+        match (doubled, done) {
+            (true, _) => Settled::Unsure,
+            (false, true) => Settled::Done,
+            (false, false) => Settled::Otherwise,
+        }
+    }
+
+    /// True if the retry or the dead letter of this message, or of this copy of it, is in the log.
+    fn has_a_copy(&self, group: usize, id: MessageId, origin: MessageId, hidden: Hidden<'_>) -> bool {
+        let (retries, dead) = self
+            .handled
+            .get(&(group, origin))
+            .map_or((&[][..], &[][..]), |handling| (&handling.retries, &handling.dead));
+        // A copy is made from the one before it, so the copies of a message are numbered by their coming.
+        let depth = retries.iter().position(|copy| *copy == id).map_or(0, |at| at + 1);
+        if retries.len() + dead.len() > depth {
+            return true;
+        }
+        let Some(topic) = self.origins.get(&origin).map(|number| &self.pushed[*number].intent.topic) else {
+            return false;
+        };
+        let name = &self.rules.groups[group].name;
+        let (Ok(topic), Ok(name)) = (topic.parse::<TopicName>(), name.parse()) else { return false };
+        let new = |record: &Record| {
+            let message = &record.message;
+            message.origin() == origin && !retries.contains(&message.id) && !dead.contains(&message.id)
+        };
+        [Lane::Retry, Lane::Dead].iter().any(|lane| hidden(&topic.lane(&name, *lane)).iter().any(new))
+    }
+
+    /// The cursor and the claims that are new: invariant 8, and who may grab.
+    fn claims_opened(&mut self, mirror: &Mirror, change: &Change<'_>) {
+        let (from, to) = (change.old.cursor.number().unwrap_or(0), change.new.cursor.number().unwrap_or(0));
+        self.check(Invariant::Cursor, to >= from, |_| {
+            (format!("{}: the cursor moved from {from} back to {to}", change.key), change.about())
+        });
+        let fresh = |claim: &&Claim| !change.old.claims.iter().any(|old| old.span == claim.span);
+        let opened: Vec<&Claim> = change.new.claims.iter().filter(fresh).collect();
+        let between = self.between(mirror.topic, mirror.shard, from, to).count();
+        let claimed: u32 = opened.iter().map(|claim| claim.count).sum();
+        let spans = opened
+            .iter()
+            .all(|claim| claim.span.range().is_ok_and(|(after, upto, _)| after >= from && upto <= to));
+        self.check(Invariant::Cursor, between as u64 == u64::from(claimed) && spans, |_| {
+            let what = format!(
+                "the cursor moved from {from} to {to} past {between} messages, and {claimed} were claimed"
+            );
+            (format!("{}: {what}", change.key), change.about())
+        });
+        for claim in opened {
+            let by_owner = self.is_by(mirror.group, claim.owner.as_ref(), change.node);
+            self.check(Invariant::StaleWriter, by_owner && claim.token > change.old.token, |_| {
+                let what =
+                    format!("claim {} of {:?} was opened by {}", claim.token, claim.owner, change.node);
+                (format!("{}: {what}", change.key), change.about())
+            });
+            if self.rules.groups[mirror.group].ordered {
+                let alone = change.new.claims.iter().all(|other| other.owner == claim.owner);
+                self.check(Invariant::Ordered, alone, |_| {
+                    let what = format!("{:?} grabbed while another worker holds a claim", claim.owner);
+                    (format!("{}: {what}", change.key), change.about())
+                });
+            }
+        }
+    }
+
+    /// True if this worker is, or was, a member from this node.
+    fn is_by(&self, group: usize, worker: Option<&WorkerId>, node: NodeId) -> bool {
+        let member = worker.and_then(|worker| self.member(group, worker.as_str()));
+        member.is_some_and(|member| member.node == node)
+    }
+
+    /// True if this lane is the group's retry lane or the topic is no lane: where its messages are worked.
+    pub(super) fn is_worked(&self, group: usize, topic: usize) -> bool {
+        let known = &self.topics[topic];
+        match known.lane {
+            None => self.rules.groups[group].topics.iter().any(|name| name == known.topic.name.base()),
+            Some((owner, lane)) => owner == group && lane == Lane::Retry,
+        }
+    }
+}
+
+/// What the book makes of a message that is settled.
+#[derive(PartialEq, Eq)]
+enum Settled {
+    Done,
+    Otherwise,
+    /// It was doubled: which of its places a run was for cannot be told.
+    Unsure,
+}
+
+/// A commit to a shard's entry.
+struct Change<'a> {
+    key: &'a str,
+    node: NodeId,
+    old: &'a ShardState,
+    new: &'a ShardState,
+}
+
+impl Change<'_> {
+    fn about(&self) -> Vec<String> {
+        vec![self.key.to_owned()]
+    }
+}

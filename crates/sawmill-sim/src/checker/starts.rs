@@ -1,0 +1,222 @@
+//! Starts and ends of handlers: once or again with a reason, in order, not too early, and under a claim that counts.
+
+use sawmill::MessageId;
+use sawmill::claim::Claim;
+use sawmill::topic::Lane;
+
+use super::book::{Book, How, Mirror, Place, Run, RunId, Started};
+use super::invariant::Invariant;
+
+impl Book {
+    /// A handler begins. Says by which number its end is to be told, and how often the group began it before.
+    pub fn started(&mut self, started: &Started<'_>) -> (RunId, u32) {
+        let run = RunId(self.runs.len());
+        let Some(group) = self.group(started.group) else {
+            self.wrong(Invariant::NothingInvented, format!("there is no group {}", started.group), vec![]);
+            return (run, 0);
+        };
+        self.delivered_as_pushed(group, started);
+        self.not_too_early(started);
+        let before = self.handled.get(&(group, started.origin)).map_or(0, |handling| handling.runs.len());
+        self.once_at_most(group, started, before);
+        let place = self.under_a_claim(group, started);
+        if let Some(place) = place {
+            self.not_twice(group, started, place);
+            self.in_order(group, started, place);
+        }
+        let place = place.unwrap_or((usize::MAX, 0, 0));
+        let (id, origin, token) = (started.message.id, started.origin, started.token);
+        self.runs.push(Run { id, origin, place, token, how: None });
+        self.handled.entry((group, origin)).or_default().runs.push(run);
+        (run, before as u32)
+    }
+
+    /// A handler has ended; says of which message.
+    pub fn ended(&mut self, run: RunId, how: How) -> MessageId {
+        let Some(run) = self.runs.get_mut(run.0) else { return MessageId::from_u128(0) };
+        run.how.get_or_insert(how);
+        run.origin
+    }
+
+    fn about(started: &Started<'_>) -> Vec<String> {
+        vec![started.origin.to_string(), started.message.id.to_string()]
+    }
+
+    /// Invariant 2: payload, key and headers come out as they went in.
+    fn delivered_as_pushed(&mut self, group: usize, started: &Started<'_>) {
+        let message = started.message;
+        let as_pushed = self.origins.get(&started.origin).is_some_and(|number| {
+            let intent = &self.pushed[*number].intent;
+            super::Intent::payload(*number) == message.payload
+                && intent.key == message.key
+                && intent.headers == message.own_headers()
+                && intent.topic == started.topic
+        });
+        let works_it = self.rules.groups[group].topics.iter().any(|topic| topic == started.topic);
+        self.check(Invariant::NothingInvented, as_pushed && works_it, |_| {
+            (
+                format!("{} was delivered, and nobody pushed this: {message:?}", started.origin),
+                Self::about(started),
+            )
+        });
+    }
+
+    /// Invariant 9, for the message itself and for a retry that waits.
+    fn not_too_early(&mut self, started: &Started<'_>) {
+        let skew = self.rules.skew;
+        let number = self.origins.get(&started.origin);
+        let pushed = number.and_then(|number| self.pushed[*number].intent.due);
+        let due = [pushed, started.message.due].into_iter().flatten().max();
+        self.check(Invariant::DueTime, due.is_none_or(|due| started.wall + skew >= due), |_| {
+            let early = due.map(|due| due.since(started.wall)).unwrap_or_default();
+            (format!("{} was started {early:?} before it was due", started.origin), Self::about(started))
+        });
+    }
+
+    /// Invariant 3. A message that the log has twice counts twice: the engine could not tell, and says so.
+    fn once_at_most(&mut self, group: usize, started: &Started<'_>, before: usize) {
+        if !self.rules.groups[group].once {
+            return;
+        }
+        let places = self.places_of(group, started.origin).len().max(1);
+        self.check(Invariant::AtMostOnce, before < places, |_| {
+            let what =
+                format!("{} was started {} times by group {}", started.origin, before + 1, started.group);
+            (what, Self::about(started))
+        });
+    }
+
+    /// The places of a message in the topics that a group works: the topic, or its retry lane.
+    fn places_of(&self, group: usize, id: MessageId) -> Vec<Place> {
+        let mut places = Vec::new();
+        for (index, known) in self.topics.iter().enumerate() {
+            let mine = match known.lane {
+                None => true,
+                Some((owner, lane)) => owner == group && lane == Lane::Retry,
+            };
+            if let (true, Some(found)) = (mine, self.by_id.get(&(index, id))) {
+                places.extend(found.iter().map(|(shard, number)| (index, *shard, *number)));
+            }
+        }
+        places
+    }
+
+    /// Invariant 4, one half: a start needs a claim that is in the ledger at this moment, open for this message, under the
+    /// handler's token, and owned by a member of this node. A worker whose lease is over must not start anything, and before
+    /// that nobody may take its claims; so this holds for every start, not only for the second.
+    fn under_a_claim(&mut self, group: usize, started: &Started<'_>) -> Option<Place> {
+        let places = self.places_of(group, started.message.id);
+        let mut state = String::from("its shard has no claim with that token");
+        let mut covered = Vec::new();
+        for place in places {
+            let Some(mirror) = self.mirror(group, place) else { continue };
+            let Some((claim, _)) =
+                mirror.claim_of(self, place.2).filter(|(claim, _)| claim.token == started.token)
+            else {
+                continue;
+            };
+            let owner = claim.owner.as_ref();
+            let member = owner.and_then(|owner| self.member(group, owner.as_str()));
+            match member {
+                Some(member) if member.there && member.node == started.node => {
+                    if !mirror.settled.contains(&place.2) {
+                        covered.push(place);
+                    } else {
+                        state = "it is settled".to_owned();
+                    }
+                }
+                _ => state = format!("the claim is under {owner:?}, no living member of this node"),
+            }
+        }
+        // Of several places of a doubled message any may be meant: the first that was not started under this token yet.
+        let fresh = |place: &&Place| !self.runs_at(group, **place).any(|run| run.token == started.token);
+        let place = covered.iter().find(fresh).or(covered.first()).copied();
+        self.check(Invariant::AtLeastOnce, place.is_some(), |_| {
+            let what = format!(
+                "{} was started on {} under token {}, and {state}",
+                started.origin, started.node, started.token
+            );
+            (what, Self::about(started))
+        });
+        place
+    }
+
+    /// Invariant 4, the other half: under one and the same claim a second start needs a failure. (Under a later token the
+    /// earlier claim was lost; whether it may have been taken is checked where that is written.)
+    fn not_twice(&mut self, group: usize, started: &Started<'_>, place: Place) {
+        if self.is_doubled(place.0, started.message.id) {
+            return;
+        }
+        let last = self.runs_at(group, place).filter(|run| run.token == started.token).last();
+        let how = last.map(|run| run.how);
+        let fine = !matches!(how, Some(None | Some(How::Done | How::Dropped | How::Stopped)));
+        self.check(Invariant::AtLeastOnce, fine, |_| {
+            let what =
+                format!("{} was started again under the same claim, and before it: {how:?}", started.origin);
+            (what, Self::about(started))
+        });
+    }
+
+    /// Invariant 6: everything of this key that lies before it in the shard is settled, or is done or dead and about to be
+    /// settled by the worker that now holds the claim.
+    fn in_order(&mut self, group: usize, started: &Started<'_>, place: Place) {
+        let (topic, shard, number) = place;
+        let Some(key) = started.message.key.clone().filter(|_| self.rules.groups[group].ordered) else {
+            return;
+        };
+        let Some(mirror) = self.mirror(group, place) else { return };
+        let earlier = self.places.range((topic, shard, 0)..(topic, shard, number));
+        let waits = earlier.filter(|(_, lying)| lying.key.as_ref() == Some(&key)).find(|(earlier, lying)| {
+            let token = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim.token);
+            let mut runs = self.runs_at(group, **earlier).filter(|run| Some(run.token) == token);
+            // Of a doubled message nobody can tell which of its places a run was for.
+            let done = match self.is_doubled(topic, lying.id) {
+                true => self.handled.get(&(group, lying.origin)).is_some_and(|handling| {
+                    handling.runs.iter().any(|run| self.runs[run.0].how == Some(How::Done))
+                }),
+                false => runs.next_back().is_some_and(|run| run.how == Some(How::Done)),
+            };
+            let dead =
+                self.handled.get(&(group, lying.origin)).is_some_and(|handling| !handling.dead.is_empty());
+            !(mirror.settled.contains(&earlier.2) || done || dead)
+        });
+        let waits = waits.map(|(_, lying)| lying.origin);
+        self.check(Invariant::Ordered, waits.is_none(), |_| {
+            let first = waits.unwrap_or(started.origin);
+            let what =
+                format!("{} was started before {first} of the same key was done or dead", started.origin);
+            (what, [Self::about(started), vec![first.to_string()]].concat())
+        });
+    }
+
+    pub(super) fn mirror(&self, group: usize, (topic, shard, _): Place) -> Option<&Mirror> {
+        let uid = &self.topics[topic].topic.uid;
+        self.mirrors.get(&format!("shards/{uid}/{}/{shard:04}", self.rules.groups[group].name))
+    }
+
+    /// The runs of a group in one place, in the order of their starts.
+    pub(super) fn runs_at(&self, group: usize, place: Place) -> impl DoubleEndedIterator<Item = &Run> {
+        let origin = self.places.get(&place).map(|lying| lying.origin);
+        let handling = origin.and_then(|origin| self.handled.get(&(group, origin)));
+        let runs = handling.map_or(&[][..], |handling| &handling.runs);
+        runs.iter().map(|run| &self.runs[run.0]).filter(move |run| run.place == place)
+    }
+}
+
+impl Mirror {
+    /// The open claim whose block has this number, and at which index.
+    pub(super) fn claim_of(&self, book: &Book, number: u64) -> Option<(&Claim, u32)> {
+        let covers = |claim: &&Claim| {
+            claim.span.range().is_ok_and(|(after, upto, _)| after < number && number <= upto)
+        };
+        let claim = self.state.claims.iter().find(covers)?;
+        let index = self.numbers(book, claim).position(|other| other == number)?;
+        Some((claim, index as u32))
+    }
+
+    /// The numbers of the messages of a claim, by index.
+    pub(super) fn numbers<'a>(&self, book: &'a Book, claim: &Claim) -> impl Iterator<Item = u64> + 'a {
+        let (after, upto, _) = claim.span.range().unwrap_or((0, 0, 0));
+        book.between(self.topic, self.shard, after, upto)
+    }
+}

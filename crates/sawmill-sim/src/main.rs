@@ -1,0 +1,128 @@
+//! The command line of the simulation: run seeds, or see whether planted bugs are found.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use sawmill_sim::runner::{self, Batch, Failure, Summary};
+
+mod mutants;
+
+const HELP: &str = "\
+sawmill-sim: the real core on a simulated clock, network and store; one seed is one history
+
+Usage: sawmill-sim --seeds N [--start S] [--threads T]
+       sawmill-sim --mutants [--seeds M] [--start S] [--threads T]
+
+Options:
+  --seeds N      How many seeds to run; with --mutants, how many at most for each bug [default there: 1000]
+  --start S      The first seed [default: 0]
+  --threads T    On how many threads; the result does not depend on it [default: 2]
+  --mutants      Plant each known bug in turn and see whether it is found (needs the cargo feature `planted`)
+  --only NAME    With --mutants: this bug alone
+  --lines N      How many lines of a failing history to show [default: 40]
+  --help         Show this text
+
+Examples:
+  cargo xtask sim --seeds 500                     the gate's run
+  cargo xtask sim --seeds 1 --start 17            seed 17 again
+  cargo xtask sim --mutants                       does the simulation find the planted bugs?
+
+Exit codes: 0 all good, 1 something was found (with --mutants: something was not found), 2 the command line was wrong
+";
+
+struct Args {
+    seeds: Option<u64>,
+    start: u64,
+    threads: usize,
+    mutants: bool,
+    only: Option<String>,
+    lines: usize,
+}
+
+fn main() -> ExitCode {
+    let args = match parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(wrong) => {
+            eprintln!("error: {wrong}\n\nTry --help.");
+            return ExitCode::from(2);
+        }
+    };
+    match (args.mutants, args.seeds) {
+        (true, seeds) => mutants::run(seeds.unwrap_or(1000), args.start, args.threads, args.only.as_deref()),
+        (false, Some(seeds)) => seeds_run(&args, seeds),
+        (false, None) => {
+            eprintln!("error: say how many seeds to run: --seeds N\n\nTry --help.");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
+    let mut parsed = Args { seeds: None, start: 0, threads: 2, mutants: false, only: None, lines: 40 };
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
+        match arg.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--mutants" => parsed.mutants = true,
+            "--seeds" => parsed.seeds = Some(number(value()?)?),
+            "--start" => parsed.start = number(value()?)?,
+            "--threads" => parsed.threads = (number(value()?)? as usize).clamp(1, 1024),
+            "--lines" => parsed.lines = number(value()?)? as usize,
+            "--only" => parsed.only = Some(value()?),
+            other => return Err(format!("there is no option {other}")),
+        }
+    }
+    if parsed.seeds == Some(0) {
+        return Err("no seeds, no histories: --seeds must be at least 1".to_owned());
+    }
+    if parsed.only.is_some() && !parsed.mutants {
+        return Err("--only names a planted bug: it goes with --mutants".to_owned());
+    }
+    Ok(Some(parsed))
+}
+
+fn seeds_run(args: &Args, seeds: u64) -> ExitCode {
+    let terminal = std::io::stderr().is_terminal();
+    let progress = |done: u64| {
+        if terminal && (done.is_multiple_of(10) || done == seeds) {
+            eprint!("\r{done} of {seeds} seeds");
+            let _ = std::io::stderr().flush();
+        }
+    };
+    let batch = Batch { start: args.start, seeds, threads: args.threads, bug: None };
+    let summary = runner::run(batch, &progress);
+    if terminal {
+        eprintln!();
+    }
+    print_summary(&summary);
+    match &summary.failure {
+        None => ExitCode::SUCCESS,
+        Some(failure) => {
+            print_failure(failure, args.lines);
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn print_summary(summary: &Summary) {
+    println!("seeds            {:>12}", summary.seeds);
+    println!("simulated time   {:>12}", format!("{} s", summary.time.as_secs()));
+    println!("messages pushed  {:>12}", summary.pushed);
+    println!("handler starts   {:>12}", summary.starts);
+    println!("hash of traces   {:016x}", summary.hash);
+    println!("\nfaults that struck\n{}", summary.tally);
+    println!("checks by invariant\n{}", summary.checks);
+}
+
+fn print_failure(failure: &Failure, lines: usize) {
+    println!("FAILED: seed {}: {}\n", failure.seed, failure.found);
+    for line in runner::lines_that_matter(failure, None, lines) {
+        println!("{line}");
+    }
+    println!("\nTo repeat it: cargo xtask sim --seeds 1 --start {}", failure.seed);
+}

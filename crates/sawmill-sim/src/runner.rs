@@ -1,0 +1,183 @@
+//! Many seeds: run on several threads, and put together in the order of the seeds, so that nothing depends on the threads.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once};
+use std::time::Duration;
+
+use crate::checker::{Checks, Violation};
+use crate::dice::mix;
+use crate::faults::Tally;
+use crate::scenario::{self, History, Options};
+use crate::store::EngineBug;
+use crate::tasks::lock;
+use crate::trace::Line;
+
+/// Which seeds to run, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch {
+    /// The first seed.
+    pub start: u64,
+    /// How many seeds.
+    pub seeds: u64,
+    /// On how many threads.
+    pub threads: usize,
+    /// A bug in the engines.
+    pub bug: Option<EngineBug>,
+}
+
+/// What came of many seeds.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// How many were run, the failing one included.
+    pub seeds: u64,
+    /// The simulated time of all.
+    pub time: Duration,
+    /// How many messages were pushed and acknowledged.
+    pub pushed: u64,
+    /// How many handlers were started.
+    pub starts: u64,
+    /// Which faults struck.
+    pub tally: Tally,
+    /// How often each invariant was checked.
+    pub checks: Checks,
+    /// One number for all traces.
+    pub hash: u64,
+    /// The first seed that failed.
+    pub failure: Option<Failure>,
+}
+
+/// A seed that failed.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// How it failed.
+    pub found: Found,
+}
+
+/// How a bug shows.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// Something that must always hold did not.
+    Violation(Violation),
+    /// The core panicked.
+    Panic(String),
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Found::Violation(violation) => violation.fmt(f),
+            Found::Panic(what) => write!(f, "panic: {what}"),
+        }
+    }
+}
+
+/// Runs seeds until all are done or one fails; then those before it are still finished, so that it is the first.
+pub fn run(batch: Batch, progress: &(dyn Fn(u64) + Sync)) -> Summary {
+    let end = batch.start.saturating_add(batch.seeds);
+    let next = AtomicU64::new(batch.start);
+    let first_failed = AtomicU64::new(u64::MAX);
+    let finished = AtomicU64::new(0);
+    let results: Mutex<BTreeMap<u64, Result<History, String>>> = Mutex::default();
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::SeqCst);
+            if seed >= end || seed > first_failed.load(Ordering::SeqCst) {
+                return;
+            }
+            let result = run_seed(seed, Options { bug: batch.bug, lines: 0 });
+            if result.as_ref().map_or(true, |history| history.violation.is_some()) {
+                first_failed.fetch_min(seed, Ordering::SeqCst);
+            }
+            lock(&results).insert(seed, result);
+            progress(finished.fetch_add(1, Ordering::SeqCst) + 1);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..batch.threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let mut summary = Summary::default();
+    let results = std::mem::take(&mut *lock(&results));
+    for (seed, result) in results {
+        summary.add(seed, result);
+        if summary.failure.is_some() {
+            break;
+        }
+    }
+    summary
+}
+
+impl Summary {
+    fn add(&mut self, seed: u64, result: Result<History, String>) {
+        self.seeds += 1;
+        let history = match result {
+            Ok(history) => history,
+            Err(panic) => {
+                self.failure = Some(Failure { seed, found: Found::Panic(panic) });
+                return;
+            }
+        };
+        self.time += history.time;
+        self.pushed += history.pushed;
+        self.starts += history.starts;
+        self.tally += &history.tally;
+        self.checks += &history.checks;
+        self.hash = mix(self.hash.rotate_left(1) ^ history.hash);
+        self.failure =
+            history.violation.map(|violation| Failure { seed, found: Found::Violation(violation) });
+    }
+}
+
+thread_local! {
+    /// What the last panic inside a seed said; `None` outside of seeds.
+    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs one seed. A panic of the core is an answer, not an end.
+pub fn run_seed(seed: u64, options: Options) -> Result<History, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let inside =
+                SAID.with_borrow_mut(|said| said.as_mut().map(|said| *said = info.to_string()).is_some());
+            if !inside {
+                before(info);
+            }
+        }));
+    });
+    SAID.set(Some(String::new()));
+    let result = panic::catch_unwind(AssertUnwindSafe(|| scenario::run(seed, options)));
+    let said = SAID.take().unwrap_or_default();
+    result.map_err(|_| said)
+}
+
+/// The lines of a failing seed that matter: about what failed, and what happened to nodes and store; the latest of them.
+pub fn lines_that_matter(failure: &Failure, bug: Option<EngineBug>, most: usize) -> Vec<Line> {
+    let Ok(history) = run_seed(failure.seed, Options { bug, lines: 1_000_000 }) else { return Vec::new() };
+    let about: &[String] = match &failure.found {
+        Found::Violation(violation) => &violation.about,
+        Found::Panic(_) => &[],
+    };
+    let strokes =
+        ["! crash", "! freeze", "thawed", "cut off", "reaches the store", " is out", " is back", "members/"];
+    let matters = |line: &&Line| {
+        about.is_empty()
+            || about.iter().any(|text| line.text.contains(text))
+            || strokes.iter().any(|stroke| line.text.contains(stroke) && !is_renewal(&line.text))
+    };
+    let lines: Vec<Line> = history.lines.iter().filter(matters).cloned().collect();
+    lines[lines.len().saturating_sub(most)..].to_vec()
+}
+
+/// A beat of a member: there are many, and only the first and the last say something.
+fn is_renewal(text: &str) -> bool {
+    text.contains("members/") && !text.contains("v0 ->") && !text.ends_with("deleted")
+}

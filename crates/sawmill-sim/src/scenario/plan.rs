@@ -1,0 +1,268 @@
+//! The plan of a history: everything that a seed decides beforehand.
+//!
+//! Not every seed has every fault. Faults mask each other (a store that never answers hides a forgotten fence), so each
+//! seed takes a style: some only crash workers, some only leave outcomes unknown, some do all of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sawmill::message::Headers;
+
+use super::weather::{Trouble, Weather};
+use crate::checker::{GroupRules, Rulebook};
+use crate::dice::Seeded;
+use crate::faults::Chance;
+
+/// A history to be.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The topics.
+    pub topics: Vec<TopicPlan>,
+    /// The groups; each works all topics.
+    pub groups: Vec<GroupPlan>,
+    /// The workers at the beginning.
+    pub workers: Vec<WorkerPlan>,
+    /// How long workers may be silent.
+    pub ttl: Duration,
+    /// How often they look.
+    pub poll: Duration,
+    /// The messages, by number.
+    pub messages: Vec<MessagePlan>,
+    /// What each pusher does.
+    pub pushers: Vec<Vec<PushPlan>>,
+    /// What may go wrong on the way to the store.
+    pub weather: Weather,
+    /// What happens to workers and store.
+    pub trouble: Trouble,
+    /// The engine can tell whether it has a message already.
+    pub idempotent: bool,
+}
+
+/// A topic to be.
+#[derive(Debug, Clone)]
+pub struct TopicPlan {
+    /// Its name.
+    pub name: String,
+    /// How many shards.
+    pub shards: u16,
+    /// How long messages stay.
+    pub retention: Duration,
+}
+
+/// A group to be.
+#[derive(Debug, Clone)]
+pub struct GroupPlan {
+    /// Its name.
+    pub name: String,
+    /// Strict order per key.
+    pub ordered: bool,
+    /// At-most-once.
+    pub once: bool,
+    /// Retries, and how many of them at once.
+    pub retries: (u32, u32),
+    /// The first wait and the longest.
+    pub backoff: (Duration, Duration),
+    /// Messages out of attempts are only logged.
+    pub logs_failures: bool,
+    /// The most messages that a worker may claim.
+    pub most_claimed: Option<usize>,
+}
+
+/// A worker to be.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerPlan {
+    /// Of which group.
+    pub group: usize,
+    /// How many messages it runs at once.
+    pub slots: usize,
+}
+
+/// A message to be.
+#[derive(Debug, Clone)]
+pub struct MessagePlan {
+    /// To which topic.
+    pub topic: usize,
+    /// Its key.
+    pub key: Option<Bytes>,
+    /// Its headers.
+    pub headers: Headers,
+    /// How long after the push it is due.
+    pub delay: Option<Duration>,
+    /// How long its handler takes.
+    pub takes: Duration,
+    /// What its handler does.
+    pub manner: Manner,
+}
+
+/// What a handler does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// It succeeds.
+    Done,
+    /// It fails so many times, then succeeds.
+    Fails(u32),
+    /// It panics so many times, then succeeds.
+    Panics(u32),
+    /// It says not now once, then succeeds.
+    Snoozes,
+    /// It says that it can never succeed.
+    Dead,
+    /// It makes its worker stop, once.
+    Stops,
+}
+
+/// One push: after a pause, these messages in one call.
+#[derive(Debug, Clone)]
+pub struct PushPlan {
+    /// How long to wait first.
+    pub pause: Duration,
+    /// Which messages.
+    pub messages: Vec<usize>,
+}
+
+/// The stream of the seed from which plans are made.
+const STREAM: u32 = 1;
+
+impl Plan {
+    /// The plan of this seed.
+    pub fn of(seed: u64) -> Self {
+        let dice = &mut Seeded::new(seed, 1 + u64::from(STREAM));
+        let idempotent = dice.below(3) > 0;
+        let ttl = Duration::from_millis([1_000, 2_000, 2_000, 3_000, 5_000, 8_000][dice.below(6) as usize]);
+        let poll = Duration::from_millis([100, 250, 500, 1_000][dice.below(4) as usize]);
+        let weather = Weather::roll(dice, idempotent);
+        let trouble = Trouble::roll(dice, ttl, &weather);
+        let topics = topics(dice);
+        let groups = groups(dice);
+        let workers = workers(dice, groups.len());
+        let messages = messages(dice, topics.len(), &groups);
+        let pushers = pushers(dice, messages.len(), trouble.time);
+        Self { topics, groups, workers, ttl, poll, messages, pushers, weather, trouble, idempotent }
+    }
+
+    /// The rules that its history is held to.
+    pub fn rules(&self) -> Rulebook {
+        let group = |group: &GroupPlan| GroupRules {
+            name: group.name.clone(),
+            topics: self.topics.iter().map(|topic| topic.name.clone()).collect(),
+            ordered: group.ordered,
+            once: group.once,
+            logs_failures: group.logs_failures,
+        };
+        Rulebook { ttl: self.ttl, skew: self.trouble.skew, groups: self.groups.iter().map(group).collect() }
+    }
+
+    /// In how much time after faults end all must be done, even if one slot had to do it alone.
+    pub fn drain_limit(&self) -> Duration {
+        let mut limit = Duration::from_secs(30) + 3 * self.ttl;
+        for group in &self.groups {
+            for message in &self.messages {
+                let attempts = match message.manner {
+                    Manner::Done | Manner::Dead => 1,
+                    Manner::Fails(times) | Manner::Panics(times) => 1 + times.min(group.retries.0),
+                    Manner::Snoozes | Manner::Stops => 2,
+                };
+                limit += attempts * message.takes + (attempts - 1) * group.backoff.1;
+            }
+        }
+        limit
+    }
+}
+
+fn topics(dice: &mut Seeded) -> Vec<TopicPlan> {
+    let count = if dice.below(5) == 0 { 2 } else { 1 };
+    let topic = |number| TopicPlan {
+        name: format!("topic{number}"),
+        shards: [1, 1, 2, 3, 4, 8][dice.below(6) as usize],
+        retention: if dice.below(2) == 0 { Duration::ZERO } else { Duration::from_secs(86_400) },
+    };
+    (0..count).map(topic).collect()
+}
+
+fn groups(dice: &mut Seeded) -> Vec<GroupPlan> {
+    let count = if dice.below(5) == 0 { 2 } else { 1 };
+    let group = |number| {
+        let first = Duration::from_millis([5, 50, 300, 1_000][dice.below(4) as usize]);
+        GroupPlan {
+            name: format!("group{number}"),
+            ordered: dice.below(5) < 2,
+            once: dice.below(4) == 0,
+            retries: (dice.below(5) as u32, dice.below(3) as u32),
+            backoff: (first, first * 4),
+            logs_failures: dice.below(10) == 0,
+            most_claimed: [None, None, Some(1), Some(2), Some(5), Some(20)][dice.below(6) as usize],
+        }
+    };
+    (0..count).map(group).collect()
+}
+
+fn workers(dice: &mut Seeded, groups: usize) -> Vec<WorkerPlan> {
+    let count = 2 + dice.below(5) as usize;
+    let worker = |number| WorkerPlan { group: number % groups, slots: 1 + dice.below(4) as usize };
+    (0..count.max(2 * groups)).map(worker).collect()
+}
+
+fn messages(dice: &mut Seeded, topics: usize, groups: &[GroupPlan]) -> Vec<MessagePlan> {
+    // Long handlers and many messages together would take for ever.
+    let pace = dice.below(5);
+    let (most, longest) = [(200, 2), (200, 50), (120, 300), (60, 1_500), (40, 4_000)][pace as usize];
+    let count = 30 + dice.below(most - 29);
+    let keys = [0, 1, 2, 5, 50][dice.below(5) as usize];
+    let keyless = Chance::percent([0, 30, 100][dice.below(3) as usize]);
+    let delayed = Chance::percent([0, 10, 50][dice.below(3) as usize]);
+    let failing = Chance::percent([0, 10, 40][dice.below(3) as usize]);
+    let even = dice.below(2) == 0;
+    let retries = groups.iter().map(|group| group.retries.0).max().unwrap_or(0);
+    let message = |number| {
+        let key = (keys > 0 && (!dice.hits(keyless) || groups[0].ordered))
+            .then(|| Bytes::from(format!("key {}", dice.below(keys))));
+        let headers = (0..dice.below(3)).map(|nth| (format!("h{nth}"), format!("value {number}"))).collect();
+        let fails = dice.hits(failing);
+        let manner = match dice.below(20) {
+            0..10 if fails => Manner::Fails(1 + dice.below(u64::from(retries) + 2) as u32),
+            10..13 if fails => Manner::Panics(1 + dice.below(2) as u32),
+            13..17 if fails => Manner::Snoozes,
+            17..19 if fails => Manner::Dead,
+            19 if fails && dice.below(3) == 0 => Manner::Stops,
+            _ => Manner::Done,
+        };
+        let micros =
+            if even { longest * 500 + dice.below(longest * 500) } else { spread(dice, longest * 1_000) };
+        MessagePlan {
+            topic: dice.below(topics as u64) as usize,
+            key,
+            headers,
+            delay: dice.hits(delayed).then(|| Duration::from_millis(dice.below(10_000))),
+            takes: Duration::from_micros(micros.max(1)),
+            manner,
+        }
+    };
+    (0..count).map(message).collect()
+}
+
+/// Mostly little, sometimes as much as `most`.
+fn spread(dice: &mut Seeded, most: u64) -> u64 {
+    let bound = most >> dice.below(12);
+    1 + dice.below(bound.max(1))
+}
+
+fn pushers(dice: &mut Seeded, messages: usize, time: Duration) -> Vec<Vec<PushPlan>> {
+    let count = 1 + dice.below(3) as usize;
+    let mut pushers = vec![Vec::new(); count];
+    let largest = [1, 1, 5, 30][dice.below(4) as usize];
+    let mut all: Vec<Vec<usize>> = Vec::new();
+    let mut next = 0;
+    while next < messages {
+        let batch = (1 + dice.below(largest) as usize).min(messages - next);
+        all.push((next..next + batch).collect());
+        next += batch;
+    }
+    // Some push everything at once, some all the time.
+    let share = [10, 100, 100][dice.below(3) as usize];
+    let between = time * share / 100 * count as u32 / (all.len() as u32).max(1);
+    for (nth, messages) in all.into_iter().enumerate() {
+        let pause = between * dice.below(200) as u32 / 100;
+        pushers[nth % count].push(PushPlan { pause, messages });
+    }
+    pushers
+}
