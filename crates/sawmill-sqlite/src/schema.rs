@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use sawmill::{Error, ErrorKind, Result};
 
@@ -134,6 +135,8 @@ fn connect(path: &Path) -> Result<Connection> {
             asked < PATIENCE
         }))?;
         connection.set_prepared_statement_cache_capacity(64);
+        // Without it, statements are planned anew whenever a bound value changes.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         // NORMAL would lose acknowledged commits when the power fails.
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "cache_size", -16_000)?;

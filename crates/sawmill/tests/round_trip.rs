@@ -59,3 +59,33 @@ async fn failures_are_retried_die_and_are_resent() {
     let status = mill.status("t", "default").await.unwrap();
     assert_eq!((status.done, status.dead, status.retrying), (1, 0, 0));
 }
+
+#[tokio::test]
+async fn g8_a_stopping_worker_reports_what_is_done_while_its_last_handler_runs() {
+    let mill = Sawmill::open("memory:").await.unwrap();
+    mill.create_topic("t").await.unwrap();
+    mill.push_many("t", ["long", "short"]).await.unwrap();
+    let both_run = Arc::new(tokio::sync::Barrier::new(3));
+    let end = Arc::new(tokio::sync::Notify::new());
+    let handler = {
+        let (both_run, end) = (both_run.clone(), end.clone());
+        move |context: Context| {
+            let (both_run, end) = (both_run.clone(), end.clone());
+            async move {
+                both_run.wait().await;
+                if context.payload == "long" {
+                    end.notified().await;
+                }
+            }
+        }
+    };
+    let worker = mill.worker("t").slots(2).start(handler).await.unwrap();
+    both_run.wait().await;
+    let (counts, ()) = tokio::join!(worker.stop(), async {
+        while mill.status("t", "default").await.unwrap().done < 1 {
+            Env::system().sleep(Duration::from_millis(5)).await;
+        }
+        end.notify_one();
+    });
+    assert_eq!(counts.done, 2);
+}

@@ -13,6 +13,8 @@ use crate::shard::{Grab, ShardState};
 
 /// The most messages in one block.
 const BLOCK: usize = super::GRAB_MOST;
+/// How many shards of which nothing is known are read at once, also if there is room for fewer messages.
+const LOOK_AHEAD: usize = 16;
 
 impl Foreman {
     /// True if this worker may try to grab from this source.
@@ -47,7 +49,7 @@ impl Foreman {
             picked.truncate(1);
         } else {
             picked.retain(|index| self.sources[*index].maybe == Maybe::Unknown);
-            picked.truncate(room);
+            picked.truncate(room.max(LOOK_AHEAD));
         }
         picked
     }
@@ -77,11 +79,18 @@ impl Foreman {
         let blocks = self.read(&picked, limit).await?;
 
         let mut changes = Vec::new();
+        let mut left = room;
         for (index, mut block) in blocks {
             if block.messages.is_empty() {
                 self.sources[index].maybe = Maybe::No;
                 continue;
             }
+            if block.messages.len() > left {
+                // Good to know, but there is no room for it now.
+                self.sources[index].maybe = Maybe::Yes;
+                continue;
+            }
+            left -= block.messages.len();
             self.sources[index].maybe = if block.more { Maybe::Yes } else { Maybe::No };
             if planted::is(Bug::CursorTooFar) && block.messages.len() > 1 {
                 block.messages.pop();

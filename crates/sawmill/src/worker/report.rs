@@ -210,12 +210,23 @@ impl Foreman {
             }
         }
         while shared.bench().running() > 0 {
-            let _ = self.settle_failed().await;
+            // What is finished must not wait for the last handler: others can take over the rest.
+            let _ = env.within(shared.builder.ttl, self.hand_over()).await;
             let _ = env.within(PROGRESS, shared.wake.notified()).await;
         }
         // A store that is down must not keep the worker for ever: what cannot be said now, others find out.
         if env.within(shared.builder.ttl, self.say_goodbye()).await.is_none() {
             tracing::warn!(group = %shared.group, "left without reporting everything: the store does not answer");
+        }
+    }
+
+    /// Settles what failed, reports what is done, and gives back shards of which nothing runs any more.
+    async fn hand_over(&mut self) -> Result<()> {
+        self.settle_failed().await?;
+        let me = self.shared.bench().me().cloned();
+        match me.filter(|me| self.me.as_ref() == Some(me)) {
+            Some(me) => self.report(&me).await,
+            None => Ok(()),
         }
     }
 

@@ -1,0 +1,119 @@
+//! Groups: each has its own head on a topic and sees every message; and a push knows of no worker.
+
+use sawmill::Push;
+use sawmill::ledger::{EntryKey, Ledger};
+use sawmill::log::{Log, Position, Want};
+use sawmill::shard::shard_of;
+
+use crate::desk::Desk;
+use crate::support::{LONG_TTL, POLL, Peek, Place, eventually, key_per_shard, numbered, topic};
+
+#[tokio::test]
+async fn f1_each_group_has_its_own_head_and_none_affects_another() {
+    let place = Place::new();
+    let mill = place.mill().await;
+    let topic = topic(&mill, "orders", 2).await;
+    mill.push_many("orders", numbered(0..20)).await.unwrap();
+
+    // One group is stuck with its first message; the other goes through all of them.
+    let (stuck, free) = (Desk::closed(), Desk::open());
+    let other = place.mill().await;
+    let slow =
+        other.worker("orders").group("slow").slots(1).ttl(LONG_TTL).start(stuck.seat("slow")).await.unwrap();
+    stuck.started(1).await;
+    let fast =
+        mill.worker("orders").group("fast").slots(4).ttl(LONG_TTL).start(free.seat("fast")).await.unwrap();
+    free.ended(20).await;
+    fast.drained().await;
+    assert_eq!(free.numbers(), (0..20).collect::<Vec<_>>());
+
+    let status = mill.status("orders", "slow").await.unwrap();
+    assert_eq!((status.done, status.waiting + status.claimed), (0, 20), "{status:?}");
+    let status = mill.status("orders", "fast").await.unwrap();
+    assert_eq!((status.done, status.waiting, status.claimed), (20, 0, 0), "{status:?}");
+    let end = Position::from_number(10);
+    let heads = |states: Vec<sawmill::shard::ShardState>| states.into_iter().map(|state| state.cursor);
+    assert!(heads(Peek::new(&place, &topic, "fast").shards().await).all(|head| head == end));
+    assert!(heads(Peek::new(&place, &topic, "slow").shards().await).all(|head| head != end));
+
+    // A group that begins now begins at the beginning.
+    stuck.release_all();
+    stuck.ended(20).await;
+    let late = Desk::open();
+    let worker = mill.worker("orders").group("late").start(late.seat("late")).await.unwrap();
+    late.ended(20).await;
+    assert_eq!((stuck.count(), free.count(), late.count()), (20, 20, 20));
+    for worker in [slow, fast, worker] {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn f12_each_of_several_groups_handles_every_message_once() {
+    let place = Place::new();
+    let mill = place.mill().await;
+    topic(&mill, "orders", 4).await;
+    let mut desks = Vec::new();
+    let mut workers = Vec::new();
+    for group in ["mail", "stock", "audit"] {
+        let desk = Desk::open();
+        for name in ["one", "two"] {
+            let builder = place.mill().await.worker("orders").group(group).slots(2).ttl(LONG_TTL).poll(POLL);
+            workers.push(builder.start(desk.seat(name)).await.unwrap());
+        }
+        desks.push((group, desk));
+    }
+    for part in 0..5 {
+        mill.push_many("orders", numbered(20 * part..20 * part + 20)).await.unwrap();
+    }
+    for (_, desk) in &desks {
+        desk.ended(100).await;
+    }
+    for worker in workers {
+        worker.stop().await;
+    }
+    for (group, desk) in &desks {
+        assert_eq!(desk.numbers(), (0..100).collect::<Vec<_>>(), "{group}");
+        assert!(desk.runs().iter().all(|run| run.context.group().to_string() == *group));
+        assert_eq!(mill.status("orders", group).await.unwrap().done, 100);
+    }
+}
+
+#[tokio::test]
+async fn g3_a_push_assigns_a_shard_by_key_and_never_a_worker() {
+    let place = Place::new();
+    let mill = place.mill().await;
+    let topic = topic(&mill, "orders", 4).await;
+    let desk = Desk::closed();
+    let busy = place.mill().await;
+    let busy = busy.worker("orders").slots(1).ttl(LONG_TTL).start(desk.seat("busy")).await.unwrap();
+    mill.push("orders", Push::new("first").key("a")).await.unwrap();
+    desk.started(1).await;
+
+    // The worker there is takes nothing more. What is pushed now is written to the log and nowhere else.
+    let store = place.store();
+    let everything = EntryKey::raw("shards/");
+    let before = store.list(&everything).await.unwrap();
+    let keys = key_per_shard(4);
+    mill.push_many("orders", keys.iter().map(|key| Push::new("later").key(key.clone()))).await.unwrap();
+    for (shard, key) in (0..4).zip(&keys) {
+        let want = Want { shard, after: Position::default(), limit: 100 };
+        let block = store.read(&topic, &[want]).await.unwrap().remove(0);
+        assert_eq!(block.messages.last().unwrap().key.as_deref(), Some(key.as_bytes()));
+        assert!(block.messages.iter().all(|message| {
+            shard_of(message.key.as_ref().unwrap(), 4) == shard && message.headers.is_empty()
+        }));
+    }
+    assert_eq!(store.list(&everything).await.unwrap(), before);
+
+    // So that a worker which did not exist at the time of the push can take all of it.
+    let late = Desk::open();
+    let worker = place.mill().await.worker("orders").ttl(LONG_TTL).start(late.seat("late")).await.unwrap();
+    late.ended(4).await;
+    desk.release_all();
+    busy.stop().await;
+    worker.drained().await;
+    eventually("all is done", async || mill.status("orders", "default").await.unwrap().done == 5).await;
+    assert_eq!((desk.count(), late.count()), (1, 4));
+    worker.stop().await;
+}

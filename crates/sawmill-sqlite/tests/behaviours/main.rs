@@ -1,0 +1,16 @@
+//! The behaviours that the library promises, each shown by a test that is named after its id, on SQLite and through the
+//! public API. Several workers are several openings of one file: to the store each is like a process of its own.
+#![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
+
+mod claims;
+mod desk;
+mod due;
+mod failure;
+mod groups;
+mod members;
+mod shards;
+mod slots;
+mod support;
+mod tap;
+mod trouble;
+mod waking;

@@ -1,0 +1,156 @@
+//! What the tests share: a store in a folder of its own, ways to wait, and a look into the ledger past the library.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sawmill::claim::Claim;
+use sawmill::env::Env;
+use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
+use sawmill::member::Member;
+use sawmill::shard::{Rules, ShardState, shard_of};
+use sawmill::{GroupName, Push, Sawmill, Topic, TopicSpec, WorkerId};
+use sawmill_sqlite::Sqlite;
+use tempfile::TempDir;
+
+use crate::tap::Tap;
+
+/// How long to wait for what must happen: the machine may be busy with other things.
+const DEADLINE: Duration = Duration::from_secs(40);
+/// For workers that must not be taken for dead, however busy the machine is.
+pub(crate) const LONG_TTL: Duration = Duration::from_secs(60);
+/// For workers whose death is waited for.
+pub(crate) const SHORT_TTL: Duration = Duration::from_secs(2);
+/// How often to look when no hint comes.
+pub(crate) const POLL: Duration = Duration::from_millis(50);
+
+/// A database in a folder that is removed with it.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("jobs.db")
+    }
+
+    /// The store, opened as a process of its own would.
+    pub(crate) async fn mill(&self) -> Sawmill {
+        sawmill_sqlite::open(&format!("sqlite:{}", self.path().display())).await.unwrap()
+    }
+
+    /// The two seams, without the library on top.
+    pub(crate) fn store(&self) -> Sqlite {
+        Sqlite::open(self.path(), &Default::default()).unwrap()
+    }
+
+    /// The two seams, with a tap on them; see [`Tap::mill`].
+    pub(crate) fn tap(&self) -> Tap {
+        Tap::new(self.store())
+    }
+}
+
+/// Creates a topic with this many shards.
+pub(crate) async fn topic(mill: &Sawmill, name: &str, shards: u16) -> Topic {
+    let spec = TopicSpec { shards, ..TopicSpec::new(name.parse().unwrap()) };
+    mill.create_topic_with(&spec).await.unwrap()
+}
+
+/// Messages without a key, with these numbers as their payloads.
+pub(crate) fn numbered(numbers: std::ops::Range<usize>) -> Vec<Push> {
+    numbers.map(|number| Push::new(number.to_string())).collect()
+}
+
+/// For each shard a key that belongs to it.
+pub(crate) fn key_per_shard(shards: u16) -> Vec<String> {
+    let key_of =
+        |shard| (0..).map(|i| format!("key-{i}")).find(|key| shard_of(key.as_bytes(), shards) == shard);
+    (0..shards).filter_map(key_of).collect()
+}
+
+/// Waits for what must happen.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match Env::system().within(DEADLINE, future).await {
+        Some(value) => value,
+        None => panic!("this did not happen: {what}"),
+    }
+}
+
+/// Asks again and again until the answer is yes.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    soon(what, async {
+        while !holds().await {
+            Env::system().sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+/// Gives something that must not happen a fair chance to happen.
+pub(crate) async fn a_while() {
+    Env::system().sleep(Duration::from_millis(300)).await;
+}
+
+/// The ledger's entries of one group of one topic, as the store has them.
+pub(crate) struct Peek {
+    pub(crate) store: Sqlite,
+    pub(crate) topic: Topic,
+    pub(crate) group: GroupName,
+}
+
+impl Peek {
+    pub(crate) fn new(place: &Place, topic: &Topic, group: &str) -> Self {
+        Self { store: place.store(), topic: topic.clone(), group: group.parse().unwrap() }
+    }
+
+    pub(crate) fn key(&self, shard: u16) -> EntryKey {
+        EntryKey::shard(&self.topic, &self.group, shard)
+    }
+
+    /// A shard's entry; the default if there is none.
+    pub(crate) async fn shard(&self, shard: u16) -> (Option<Version>, ShardState) {
+        match self.store.get(&self.key(shard)).await.unwrap() {
+            Some(entry) => (Some(entry.version), ShardState::decode(&entry.key, &entry.value).unwrap()),
+            None => (None, ShardState::default()),
+        }
+    }
+
+    pub(crate) async fn shards(&self) -> Vec<ShardState> {
+        let entries = self.store.list(&EntryKey::shards(&self.topic, &self.group)).await.unwrap();
+        entries.iter().map(|entry| ShardState::decode(&entry.key, &entry.value).unwrap()).collect()
+    }
+
+    pub(crate) async fn claims(&self) -> Vec<Claim> {
+        self.shards().await.into_iter().flat_map(|state| state.claims).collect()
+    }
+
+    pub(crate) async fn members(&self) -> Vec<Entry> {
+        self.store.list(&EntryKey::members(&self.group)).await.unwrap()
+    }
+
+    pub(crate) async fn member_ids(&self) -> Vec<String> {
+        self.members().await.iter().map(|entry| entry.key.last().to_owned()).collect()
+    }
+
+    /// Adds a member that does nothing and never beats again.
+    pub(crate) async fn join_silently(&self, name: &str) -> WorkerId {
+        let member = Member { beat: 1, topics: Vec::new(), slots: 1 };
+        let key = EntryKey::member(&self.group, name);
+        let write = Write { key, expect: None, value: Some(member.encode()) };
+        assert!(matches!(self.store.commit(write).await.unwrap(), Commit::Done(_)));
+        WorkerId::new(name)
+    }
+
+    /// Takes over all claims of a shard, as another worker would that has declared their owners dead.
+    pub(crate) async fn take_over(&self, shard: u16, by: &WorkerId, rules: Rules) -> Vec<Claim> {
+        let (expect, mut state) = self.shard(shard).await;
+        let claims = state.adopt(by, rules, |_| true);
+        assert!(!claims.is_empty(), "there is nothing to take over in {state:?}");
+        let write = Write { key: self.key(shard), expect, value: Some(state.encode()) };
+        assert!(matches!(self.store.commit(write).await.unwrap(), Commit::Done(_)));
+        claims
+    }
+}
