@@ -20,6 +20,7 @@ Options:
   --mutants      Plant each known bug in turn and see whether it is found (needs the cargo feature `planted`)
   --only NAME    With --mutants: this bug alone
   --lines N      How many lines of a failing history to show [default: 40]
+  --about TEXT   Which of them: those that contain this [default: those about what failed]
   --help         Show this text
 
 Examples:
@@ -37,6 +38,7 @@ struct Args {
     mutants: bool,
     only: Option<String>,
     lines: usize,
+    about: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -62,7 +64,8 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
-    let mut parsed = Args { seeds: None, start: 0, threads: 2, mutants: false, only: None, lines: 40 };
+    let mut parsed =
+        Args { seeds: None, start: 0, threads: 2, mutants: false, only: None, lines: 40, about: None };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
@@ -73,6 +76,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
             "--start" => parsed.start = number(value()?)?,
             "--threads" => parsed.threads = (number(value()?)? as usize).clamp(1, 1024),
             "--lines" => parsed.lines = number(value()?)? as usize,
+            "--about" => parsed.about = Some(value()?),
             "--only" => parsed.only = Some(value()?),
             other => return Err(format!("there is no option {other}")),
         }
@@ -103,7 +107,7 @@ fn seeds_run(args: &Args, seeds: u64) -> ExitCode {
     match &summary.failure {
         None => ExitCode::SUCCESS,
         Some(failure) => {
-            print_failure(failure, args.lines);
+            print_failure(failure, args);
             ExitCode::from(1)
         }
     }
@@ -119,9 +123,9 @@ fn print_summary(summary: &Summary) {
     println!("checks by invariant\n{}", summary.checks);
 }
 
-fn print_failure(failure: &Failure, lines: usize) {
+fn print_failure(failure: &Failure, args: &Args) {
     println!("FAILED: seed {}: {}\n", failure.seed, failure.found);
-    for line in runner::lines_that_matter(failure, None, lines) {
+    for line in runner::lines_that_matter(failure, None, args.about.as_deref(), args.lines) {
         println!("{line}");
     }
     println!("\nTo repeat it: cargo xtask sim --seeds 1 --start {}", failure.seed);

@@ -160,8 +160,16 @@ pub fn run_seed(seed: u64, options: Options) -> Result<History, String> {
 }
 
 /// The lines of a failing seed that matter: about what failed, and what happened to nodes and store; the latest of them.
-pub fn lines_that_matter(failure: &Failure, bug: Option<EngineBug>, most: usize) -> Vec<Line> {
+///
+/// `about` replaces what decides which lines matter: all lines that contain it.
+pub fn lines_that_matter(
+    failure: &Failure,
+    bug: Option<EngineBug>,
+    about: Option<&str>,
+    most: usize,
+) -> Vec<Line> {
     let Ok(history) = run_seed(failure.seed, Options { bug, lines: 1_000_000 }) else { return Vec::new() };
+    let only = about;
     let about: &[String] = match &failure.found {
         Found::Violation(violation) => &violation.about,
         Found::Panic(_) => &[],
@@ -169,6 +177,9 @@ pub fn lines_that_matter(failure: &Failure, bug: Option<EngineBug>, most: usize)
     let strokes =
         ["! crash", "! freeze", "thawed", "cut off", "reaches the store", " is out", " is back", "members/"];
     let matters = |line: &&Line| {
+        if let Some(only) = only {
+            return line.text.contains(only);
+        }
         about.is_empty()
             || about.iter().any(|text| line.text.contains(text))
             || strokes.iter().any(|stroke| line.text.contains(stroke) && !is_renewal(&line.text))

@@ -38,6 +38,8 @@ pub struct GroupRules {
     pub once: bool,
     /// Messages that are out of attempts are only logged.
     pub logs_failures: bool,
+    /// How many failures a message may have before it is given up.
+    pub retries: u32,
 }
 
 /// A place in the log: topic, shard and number.
@@ -106,8 +108,10 @@ pub struct Started<'a> {
 pub enum How {
     /// It said done.
     Done,
-    /// It failed, for now or for good, or panicked.
+    /// It failed, or panicked.
     Failed,
+    /// It said that it can never succeed.
+    GaveUp,
     /// It said not now.
     Snoozed,
     /// It made its worker stop.

@@ -215,7 +215,7 @@ impl Book {
         if done {
             self.handled.entry((group, origin)).or_default().done += 1;
         }
-        let only_logged = self.rules.groups[group].logs_failures && how == Some(Some(How::Failed));
+        let only_logged = self.is_only_logged(group, origin, how.flatten());
         let fine = done || only_logged || self.has_a_copy(group, id, origin, hidden);
         self.check(Invariant::NothingLost, fine, |_| {
             let what =

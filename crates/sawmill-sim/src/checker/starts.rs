@@ -169,12 +169,13 @@ impl Book {
         let waits = earlier.filter(|(_, lying)| lying.key.as_ref() == Some(&key)).find(|(earlier, lying)| {
             let token = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim.token);
             let mut runs = self.runs_at(group, **earlier).filter(|run| Some(run.token) == token);
+            let last = runs.next_back().and_then(|run| run.how);
             // Of a doubled message nobody can tell which of its places a run was for.
             let done = match self.is_doubled(topic, lying.id) {
                 true => self.handled.get(&(group, lying.origin)).is_some_and(|handling| {
                     handling.runs.iter().any(|run| self.runs[run.0].how == Some(How::Done))
                 }),
-                false => runs.next_back().is_some_and(|run| run.how == Some(How::Done)),
+                false => last == Some(How::Done) || self.is_only_logged(group, lying.origin, last),
             };
             let dead =
                 self.handled.get(&(group, lying.origin)).is_some_and(|handling| !handling.dead.is_empty());
@@ -187,6 +188,19 @@ impl Book {
                 format!("{} was started before {first} of the same key was done or dead", started.origin);
             (what, [Self::about(started), vec![first.to_string()]].concat())
         });
+    }
+
+    /// True if the group has given this message up and only logs that, by how its last run ended.
+    pub(super) fn is_only_logged(&self, group: usize, origin: MessageId, last: Option<How>) -> bool {
+        let rules = &self.rules.groups[group];
+        let handling = self.handled.get(&(group, origin)).filter(|_| rules.logs_failures);
+        let failed = |run: &&RunId| self.runs[run.0].how == Some(How::Failed);
+        let failures = handling.map_or(0, |handling| handling.runs.iter().filter(failed).count());
+        match last {
+            Some(How::GaveUp) => rules.logs_failures,
+            Some(How::Failed) => failures > rules.retries as usize,
+            _ => false,
+        }
     }
 
     pub(super) fn mirror(&self, group: usize, (topic, shard, _): Place) -> Option<&Mirror> {

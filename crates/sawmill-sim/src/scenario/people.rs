@@ -223,7 +223,7 @@ async fn handle(world: World, node: NodeId, context: Context) -> Outcome {
             Outcome::Snooze(Duration::from_millis(700))
         }
         Manner::Dead => {
-            telling.tell(How::Failed);
+            telling.tell(How::GaveUp);
             Outcome::dead("planned death")
         }
         Manner::Stops if before == 0 => {

@@ -148,6 +148,7 @@ impl Plan {
             ordered: group.ordered,
             once: group.once,
             logs_failures: group.logs_failures,
+            retries: if group.once { 0 } else { group.retries.0 },
         };
         Rulebook { ttl: self.ttl, skew: self.trouble.skew, groups: self.groups.iter().map(group).collect() }
     }
