@@ -123,6 +123,7 @@ pub(crate) enum Copy {
 }
 
 /// A message that failed and whose copy is not in the log yet.
+#[derive(Clone)]
 pub(crate) struct Failed {
     pub(crate) item: Item,
     pub(crate) source: usize,
@@ -427,26 +428,23 @@ impl Bench {
 
     // ── failures leave for their lanes ──
 
-    /// The failed messages whose copies are to be appended. Those of claims that were lost are not among them.
-    pub(crate) fn take_failed(&mut self) -> Vec<Failed> {
-        let (current, lost): (Vec<_>, Vec<_>) = std::mem::take(&mut self.failed)
-            .into_iter()
-            .partition(|failed| self.held.contains_key(&failed.item.ticket));
+    /// The failed messages whose copies are to be appended. They stay here until [`failed_settled`](Bench::failed_settled)
+    /// is told of each. Those of claims that were lost are dropped.
+    pub(crate) fn failed(&mut self) -> Vec<Failed> {
+        let lost: Vec<Failed> =
+            self.failed.extract_if(.., |failed| !self.held.contains_key(&failed.item.ticket)).collect();
         for failed in lost {
             self.advance(failed.item.line);
         }
-        current
-    }
-
-    /// Their copies could not be appended: they are tried again.
-    pub(crate) fn put_back_failed(&mut self, failed: Vec<Failed>) {
-        self.failed.extend(failed);
+        self.failed.clone()
     }
 
     /// A failed message needs nothing more here: its copy is in the log.
-    pub(crate) fn failed_settled(&mut self, item: Item, fate: Fate) {
-        self.settle(item.ticket, item.index, fate);
-        self.advance(item.line);
+    pub(crate) fn failed_settled(&mut self, failed: &Failed, fate: Fate) {
+        let (ticket, index) = (failed.item.ticket, failed.item.index);
+        self.failed.retain(|other| (other.item.ticket, other.item.index) != (ticket, index));
+        self.settle(ticket, index, fate);
+        self.advance(failed.item.line.clone());
     }
 
     /// All open messages of a claim are to become dead letters without being started.

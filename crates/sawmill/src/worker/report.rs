@@ -148,7 +148,7 @@ impl Foreman {
             if !bench.has_failed() || !bench.is_leased(shared.env().now()) {
                 return Ok(());
             }
-            bench.take_failed()
+            bench.failed()
         };
         let mut batches: Vec<(Topic, Vec<Record>)> = Vec::new();
         let mut settled = Vec::new();
@@ -165,16 +165,13 @@ impl Foreman {
             settled.push(fate);
         }
         for (topic, records) in batches {
-            if let Err(error) = log.append(&topic, now, records).await {
-                shared.bench().put_back_failed(failed);
-                return Err(error);
-            }
+            log.append(&topic, now, records).await?;
         }
         let dead = settled.iter().filter(|fate| **fate == Fate::Dead).count();
         shared.counts().dead += dead as u64;
         let mut bench = shared.bench();
-        for (failed, fate) in failed.into_iter().zip(settled) {
-            bench.failed_settled(failed.item, fate);
+        for (failed, fate) in failed.iter().zip(settled) {
+            bench.failed_settled(failed, fate);
         }
         drop(bench);
         slot::fill(&shared);
@@ -236,25 +233,26 @@ impl Foreman {
             let me = shared.bench().me().cloned();
             // Declared dead: nothing is ours to give back.
             let Some(me) = me.filter(|me| self.me.as_ref() == Some(me)) else { return };
-            let all: Vec<usize> = (0..self.sources.len())
-                .filter(|index| {
-                    let adopted = self.adopted.iter().any(|(adopted, _)| adopted == index);
-                    adopted || !shared.bench().tokens(*index).is_empty()
-                })
-                .collect();
-            if all.is_empty() && !shared.bench().has_failed() {
+            if let Err(error) = self.give_back_all(&me).await {
+                tracing::debug!(%error, "not given back yet");
+            }
+            if self.adopted.is_empty() && shared.bench().is_empty() {
                 return;
             }
-            let said = async {
-                self.settle_failed().await?;
-                self.refresh_all(&me, &all).await?;
-                self.write_reports(&me, &all, &all).await
-            };
-            if let Err(error) = said.await {
-                tracing::debug!(%error, "not given back yet");
-                shared.env().sleep(LINGER).await;
-            }
+            shared.env().sleep(LINGER).await;
         }
+    }
+
+    /// Gives back every claim of which nothing runs and no failed message waits for its copy.
+    async fn give_back_all(&mut self, me: &WorkerId) -> Result<()> {
+        self.settle_failed().await?;
+        let closed: Vec<usize> = {
+            let bench = self.shared.bench();
+            let adopted = |index: &usize| self.adopted.iter().any(|(adopted, _)| adopted == index);
+            (0..self.sources.len()).filter(|index| adopted(index) || bench.is_closed(*index)).collect()
+        };
+        self.refresh_all(me, &closed).await?;
+        self.write_reports(me, &closed, &closed).await
     }
 
     async fn refresh_all(&mut self, me: &WorkerId, wanted: &[usize]) -> Result<()> {
