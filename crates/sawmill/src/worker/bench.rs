@@ -40,7 +40,7 @@ pub(crate) struct Bench {
     /// Messages of ordered groups that wait in place for their next attempt.
     waiting: BTreeMap<(Moment, u64), Item>,
     waits: u64,
-    lines: BTreeMap<LineKey, VecDeque<Item>>,
+    lines: BTreeMap<LineKey, Line>,
     failed: Vec<Failed>,
     /// Unsettled messages of claims that are not being closed.
     in_hand: usize,
@@ -53,6 +53,15 @@ pub(crate) struct Bench {
 
 /// Messages of one key in one topic, lanes included, form a line.
 type LineKey = (usize, Bytes);
+
+/// A line of messages of which one runs at a time.
+#[derive(Default)]
+struct Line {
+    /// How many messages must be out of the way before the next one may come forward: the one that is ready, runs, waits
+    /// or has failed; and those that become dead letters without being started.
+    holders: usize,
+    queue: VecDeque<Item>,
+}
 
 /// A message in hand.
 #[derive(Debug, Clone)]
@@ -237,10 +246,10 @@ impl Bench {
                 line: line.clone(),
             };
             match line.and_then(|line| self.lines.get_mut(&line)) {
-                Some(line) => line.push_back(item),
+                Some(line) => line.queue.push_back(item),
                 None => {
                     if let Some(line) = &item.line {
-                        self.lines.insert(line.clone(), VecDeque::new());
+                        self.lines.insert(line.clone(), Line { holders: 1, queue: VecDeque::new() });
                     }
                     match (failed_here > 0).then(|| wait(item.failed)).flatten() {
                         Some(after) => self.wait(item, now + after),
@@ -303,8 +312,8 @@ impl Bench {
 
     /// Drops messages that are not running, and lets the next in their lines come forward.
     fn purge(&mut self, drop: impl Fn(&Item) -> bool) {
-        for queue in self.lines.values_mut() {
-            queue.retain(|item| !drop(item));
+        for line in self.lines.values_mut() {
+            line.queue.retain(|item| !drop(item));
         }
         let mut freed = Vec::new();
         self.ready.retain(|item| {
@@ -326,13 +335,21 @@ impl Bench {
         }
     }
 
-    /// The first of this line has gone: the next one comes forward.
-    fn advance(&mut self, line: Option<LineKey>) {
-        let Some(line) = line else { return };
-        match self.lines.get_mut(&line).and_then(VecDeque::pop_front) {
-            Some(next) => self.ready.push_back(next),
+    /// A message is out of the way of its line: if it was the last to be so, the next one comes forward.
+    fn advance(&mut self, key: Option<LineKey>) {
+        let Some(key) = key else { return };
+        let Some(line) = self.lines.get_mut(&key) else { return };
+        line.holders -= 1;
+        if line.holders > 0 {
+            return;
+        }
+        match line.queue.pop_front() {
+            Some(next) => {
+                line.holders = 1;
+                self.ready.push_back(next);
+            }
             None => {
-                self.lines.remove(&line);
+                self.lines.remove(&key);
             }
         }
     }
@@ -447,25 +464,26 @@ impl Bench {
         self.advance(failed.item.line.clone());
     }
 
-    /// All open messages of a claim are to become dead letters without being started.
+    /// All open messages of a claim are to become dead letters without being started. Their lines wait for that.
     pub(crate) fn bury(&mut self, ticket: Ticket, reason: &str) {
         let Some(source) = self.held.get(&ticket).map(|held| held.source) else { return };
-        let mut buried = Vec::new();
+        let mut buried: Vec<Item> = Vec::new();
         let mut pick = |item: &Item| {
             if item.ticket == ticket {
                 buried.push(item.clone());
             }
+            item.ticket != ticket
         };
-        self.ready.iter().for_each(&mut pick);
-        self.waiting.values().for_each(&mut pick);
-        self.lines.values().flatten().for_each(&mut pick);
-        self.purge(|item| item.ticket == ticket);
-        buried.sort_by_key(|item| item.index);
-        for mut item in buried {
-            // It is out of its line already.
-            item.line = None;
-            self.failed.push(Failed { item, source, copy: Copy::Dead { reason: reason.to_owned() } });
+        self.ready.retain(&mut pick);
+        self.waiting.retain(|_, item| pick(item));
+        for line in self.lines.values_mut() {
+            let before = line.queue.len();
+            line.queue.retain(&mut pick);
+            line.holders += before - line.queue.len();
         }
+        buried.sort_by_key(|item| item.index);
+        let copy = Copy::Dead { reason: reason.to_owned() };
+        self.failed.extend(buried.into_iter().map(|item| Failed { item, source, copy: copy.clone() }));
     }
 
     // ── reports go to the ledger ──

@@ -220,12 +220,19 @@ fn a_block_that_is_gone_from_the_log_is_dropped() {
 }
 
 #[test]
-fn what_is_buried_never_starts() {
-    let mut bench = bench(1);
+fn what_is_buried_never_starts_and_its_key_waits_until_it_is_dead() {
+    let mut bench = bench(4);
     let ticket = take(&mut bench, 0, &["a", "a", "b", ""]);
     bench.bury(ticket, "lost");
-    assert!(start(&mut bench).is_none());
-    assert_eq!(bench.failed().iter().map(|failed| failed.item.index).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    take(&mut bench, 1, &["a", "c"]);
+    assert_eq!(start(&mut bench).unwrap().message.key.as_deref(), Some(&b"c"[..]));
+    assert!(start(&mut bench).is_none(), "key a waits");
+    let failed = bench.failed();
+    assert_eq!(failed.iter().map(|failed| failed.item.index).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    bench.failed_settled(&failed[0], Fate::Dead);
+    assert!(start(&mut bench).is_none(), "one of key a is still to be buried");
+    bench.failed_settled(&failed[1], Fate::Dead);
+    assert_eq!(start(&mut bench).unwrap().message.key.as_deref(), Some(&b"a"[..]));
 }
 
 #[test]
