@@ -26,6 +26,9 @@ pub use invariant::{Checks, Invariant, Violation};
 pub use messages::Intent;
 pub use shards::{Hidden, Written};
 
+/// How the line of a history begins that says what was wrong.
+pub(crate) const VIOLATION: &str = "!!! ";
+
 /// The book of one run, shared by the scenario, the handlers and the store.
 pub struct Checker {
     control: Control,
@@ -55,7 +58,19 @@ impl Checker {
         self.control.note(node, "start", &numbers, || {
             format!("{topic}/{group} starts {} (as {}) under token {token}", context.id(), message.id)
         });
-        self.book().started(&started)
+        let answer = self.book().started(&started);
+        self.notice(node);
+        answer
+    }
+
+    /// Puts the first violation into the history, at the moment at which it was found.
+    fn notice(&self, node: NodeId) {
+        let found = self.book().take_news();
+        if let Some(found) = found {
+            self.control.note(node, "violation", &[found.invariant.number().into()], || {
+                format!("{VIOLATION}{found}")
+            });
+        }
     }
 
     /// A handler has ended.
@@ -101,5 +116,7 @@ impl Observer for Checker {
             Event::Trimmed { topic, shard, number, message } => book.trimmed(topic, shard, number, message),
             Event::TopicDeleted { .. } => {}
         }
+        drop(book);
+        self.notice(NodeId::WORLD);
     }
 }

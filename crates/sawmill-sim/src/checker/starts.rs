@@ -128,8 +128,11 @@ impl Book {
                 _ => state = format!("the claim is under {owner:?}, no living member of this node"),
             }
         }
-        // Of several places of a doubled message any may be meant: the first that was not started under this token yet.
-        let fresh = |place: &&Place| !self.runs_at(group, **place).any(|run| run.token == started.token);
+        // Of several places of a doubled message any may be meant: the first that is neither running nor done.
+        let fresh = |place: &&Place| {
+            let mut runs = self.runs_at(group, **place).filter(|run| run.token == started.token);
+            runs.next_back().is_none_or(|run| !matches!(run.how, None | Some(How::Done)))
+        };
         let place = covered.iter().find(fresh).or(covered.first()).copied();
         self.check(Invariant::AtLeastOnce, place.is_some(), |_| {
             let what = format!(
@@ -167,7 +170,10 @@ impl Book {
         let Some(mirror) = self.mirror(group, place) else { return };
         let earlier = self.places.range((topic, shard, 0)..(topic, shard, number));
         let waits = earlier.filter(|(_, lying)| lying.key.as_ref() == Some(&key)).find(|(earlier, lying)| {
-            let token = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim.token);
+            let claim = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim);
+            let token = claim.map(|claim| claim.token);
+            // Under at-most-once the ledger itself says of a claim that nothing of it will be started again.
+            let lost = claim.is_some_and(|claim| claim.lost);
             let mut runs = self.runs_at(group, **earlier).filter(|run| Some(run.token) == token);
             let last = runs.next_back().and_then(|run| run.how);
             // Of a doubled message nobody can tell which of its places a run was for.
@@ -179,7 +185,7 @@ impl Book {
             };
             let dead =
                 self.handled.get(&(group, lying.origin)).is_some_and(|handling| !handling.dead.is_empty());
-            !(mirror.settled.contains(&earlier.2) || done || dead)
+            !(mirror.settled.contains(&earlier.2) || done || dead || lost)
         });
         let waits = waits.map(|(_, lying)| lying.origin);
         self.check(Invariant::Ordered, waits.is_none(), |_| {

@@ -73,7 +73,7 @@ pub fn run(seed: u64, options: Options) -> History {
     let checker = Arc::new(Checker::new(&control, &store, plan.rules()));
     store.observe(checker.clone());
     let world = World { plan, control, store, checker: checker.clone() };
-    let limits = Limits { time: Duration::from_secs(100_000), steps: 50_000_000, ..Limits::default() };
+    let limits = Limits { time: Duration::from_secs(100_000), steps: 5_000_000, ..Limits::default() };
     let ended = sim.run(limits, Director::new(world).direct());
     if ended != Ended::Finished(()) {
         checker.book().not_ended(&format!("{ended:?}"));
@@ -237,7 +237,7 @@ impl Director {
         for seam in [Seam::Log, Seam::Ledger] {
             world.store.set_out(seam, false);
         }
-        for hand in &self.hands {
+        for hand in self.hands.iter().filter(|hand| control.is_alive(hand.node)) {
             control.thaw(hand.node);
             world.store.set_cut_off(hand.node, false);
         }
