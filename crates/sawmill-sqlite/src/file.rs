@@ -55,6 +55,12 @@ pub(crate) fn prepare(path: &Path) -> Result<()> {
             format!("{} is a folder: name the file in it that is to be the database", path.display()),
         ));
     }
+    if path.exists() && !path.is_file() {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{} is no plain file: choose another path for the database", path.display()),
+        ));
+    }
     let _alone = CREATING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     create(path, &folder).map_err(|error| cannot(path, "created", error))?;
     refuse_foreign(path)

@@ -593,7 +593,7 @@ impl Bench {
 
     /// True if handlers are so quick that progress need not be reported at once.
     pub(crate) fn is_quick(&self) -> bool {
-        self.pace.target() > 4 * self.slots
+        self.pace.target() > self.slots.saturating_mul(4)
     }
 
     pub(crate) fn has_failed(&self) -> bool {

@@ -175,7 +175,10 @@ impl WorkerBuilder {
         }
         // How far to grab ahead; ordered groups hold more, since messages wait in line behind others with their key.
         let ahead = (2 * GRAB_MOST).max(self.slots);
-        let most = if self.ordered { 2 * ahead } else { ahead + 4 * self.slots };
+        let most = match self.ordered {
+            true => ahead.saturating_mul(2),
+            false => ahead.saturating_add(self.slots.saturating_mul(4)),
+        };
         let (ahead, most) = match self.most_claimed {
             Some(limit) => (ahead.min(limit), most.min(limit)),
             None => (ahead, most),

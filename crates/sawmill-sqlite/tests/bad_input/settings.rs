@@ -1,0 +1,74 @@
+//! Settings of workers that make no sense, that the engine cannot follow, or that contradict those of others.
+
+use std::time::Duration;
+
+use sawmill::{Context, Delivery, ErrorKind};
+
+use crate::{Store, refused};
+
+async fn nothing(_: Context) {}
+
+#[tokio::test]
+async fn settings_that_make_no_sense_are_refused() {
+    let Store { mill, folder: _folder } = Store::new().await;
+    let worker = || mill.worker("jobs");
+    let start = worker().slots(0).start(nothing).await;
+    refused(start, ErrorKind::Invalid, &["needs at least one slot"]);
+    let start = worker().most_claimed(0).start(nothing).await;
+    refused(start, ErrorKind::Invalid, &["must be allowed to claim one message"]);
+    for ttl in [Duration::ZERO, Duration::from_millis(99), Duration::from_secs(3601), Duration::MAX] {
+        let start = worker().ttl(ttl).start(nothing).await;
+        let said = [&*format!("a TTL of {ttl:?}"), "choose one from 100ms to 3600s"];
+        refused(start, ErrorKind::Invalid, &said);
+    }
+    let start = worker().poll(Duration::ZERO).start(nothing).await;
+    refused(start, ErrorKind::Invalid, &["polling without a pause", "choose a longer interval"]);
+    let start = mill.worker_for(["jobs", "jobs"]).start(nothing).await;
+    refused(start, ErrorKind::Invalid, &["named twice", "name each one once"]);
+    let start = mill.worker_for(Vec::<String>::new()).start(nothing).await;
+    refused(start, ErrorKind::Invalid, &["at least one topic"]);
+}
+
+#[tokio::test]
+async fn settings_at_their_limits_work() {
+    let Store { mill, folder: _folder } = Store::new().await;
+    mill.push_many("jobs", ["a", "b", "c"]).await.unwrap();
+    let generous = mill.worker("jobs").group("generous").slots(usize::MAX).most_claimed(usize::MAX);
+    let patient = mill.worker("jobs").group("patient").ttl(Duration::from_secs(3600)).poll(Duration::MAX);
+    let narrow = mill.worker("jobs").group("narrow").slots(1).most_claimed(1).ttl(Duration::from_millis(100));
+    for builder in [generous, patient, narrow] {
+        let worker = builder.start(nothing).await.unwrap();
+        worker.drained().await;
+        assert_eq!(worker.stop().await.done, 3);
+    }
+}
+
+#[tokio::test]
+async fn exactly_once_is_refused_by_an_engine_that_cannot() {
+    let Store { mill, folder: _folder } = Store::new().await;
+    let start = mill.worker("jobs").delivery(Delivery::ExactlyOnce).start(nothing).await;
+    let said = ["cannot deliver exactly once", "engine that was added can", "at-least-once", "at-most-once"];
+    refused(start, ErrorKind::Unsupported, &said);
+    // Nothing was begun: the group may still be of any kind.
+    mill.worker("jobs").delivery(Delivery::AtMostOnce).start(nothing).await.unwrap().stop().await;
+}
+
+#[tokio::test]
+async fn workers_of_one_group_must_agree() {
+    let Store { mill, folder: _folder } = Store::new().await;
+    let first = mill.worker("jobs").start(nothing).await.unwrap();
+    let said = [
+        "group default of topic jobs",
+        "at-least-once, not ordered",
+        "choose another group",
+        "stop its workers",
+    ];
+    let start = mill.worker("jobs").ordered().start(nothing).await;
+    refused(start, ErrorKind::Invalid, &[&said[..], &["at-least-once, ordered"]].concat());
+    let start = mill.worker("jobs").delivery(Delivery::AtMostOnce).start(nothing).await;
+    refused(start, ErrorKind::Invalid, &[&said[..], &["at-most-once, not ordered"]].concat());
+    // Another group may have its own rules, and so may this one when its workers are gone.
+    mill.worker("jobs").group("other").ordered().start(nothing).await.unwrap().stop().await;
+    first.stop().await;
+    mill.worker("jobs").ordered().start(nothing).await.unwrap().stop().await;
+}

@@ -1,0 +1,260 @@
+//! The test's side: starts children, does to them what the test is about, and waits for what must come of it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::RwLock;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use sawmill::clock::Moment;
+use sawmill::env::Env;
+use sawmill::ledger::{EntryKey, Ledger};
+use sawmill::topic::TopicSpec;
+use sawmill::{GroupStatus, Push, Sawmill};
+use sawmill_conformance::history::{Event, History};
+use sawmill_sqlite::Sqlite;
+use tempfile::TempDir;
+
+use crate::child::STOP;
+use crate::job::{GROUP, Job, TOPIC, VARIABLE, database, url};
+use crate::record::{self, Record};
+
+/// Tests that measure run alone; the others may run beside each other.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Runs a test beside others.
+pub(crate) fn play(test: impl Future<Output = ()>) {
+    let _shared = MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    block_on(test);
+}
+
+/// Runs a test alone.
+pub(crate) fn play_alone(test: impl Future<Output = ()>) {
+    let _alone = MACHINE.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    block_on(test);
+}
+
+fn block_on(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test);
+}
+
+/// A folder with a database and records, and the children at work on it. All of them are gone when it is dropped.
+pub(crate) struct Crew {
+    folder: TempDir,
+    children: Vec<Hand>,
+    pub(crate) record: Record,
+}
+
+/// A child process.
+struct Hand {
+    name: String,
+    process: Child,
+}
+
+impl Hand {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        // A child that has ended and was waited for has no id any more; `kill` knows that.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Crew {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::open(folder.path(), "test");
+        Self { folder, children: Vec::new(), record }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        database(self.folder())
+    }
+
+    /// The database, opened by the test itself.
+    pub(crate) async fn open(&self) -> Sawmill {
+        sawmill_sqlite::open(&url(self.folder())).await.unwrap()
+    }
+
+    /// The database with the topic that all work on.
+    pub(crate) async fn open_with_topic(&self, shards: u16) -> Sawmill {
+        let mill = self.open().await;
+        let spec = TopicSpec { shards, ..TopicSpec::new(TOPIC.parse().unwrap()) };
+        mill.create_topic_with(&spec).await.unwrap();
+        mill
+    }
+
+    /// Pushes so many messages, `each` at a time, the keys in turn; none have keys if there are none.
+    pub(crate) async fn push(&self, mill: &Sawmill, count: usize, each: usize, keys: usize) {
+        let key = |nth: usize| (keys > 0).then(|| format!("key{}", nth % keys));
+        for first in (0..count).step_by(each) {
+            let numbers = first..(first + each).min(count);
+            let push = |nth: usize| {
+                let push = Push::new(format!("message {nth}"));
+                key(nth).into_iter().fold(push, Push::key)
+            };
+            let ids = mill.push_many(TOPIC, numbers.clone().map(push)).await.unwrap();
+            for (nth, id) in numbers.zip(ids) {
+                self.record.pushed(id, key(nth));
+            }
+        }
+    }
+
+    /// Starts a child.
+    pub(crate) fn start(&mut self, job: &Job) {
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(VARIABLE, serde_json::to_string(job).unwrap())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.children.push(Hand { name: job.name.clone(), process });
+    }
+
+    fn child(&mut self, name: &str) -> &mut Hand {
+        self.children.iter_mut().find(|child| child.name == name).unwrap()
+    }
+
+    /// Kills a child without warning; returns when.
+    pub(crate) fn kill(&mut self, name: &str) -> u64 {
+        let at = self.record.note(Event::WorkerKilled { worker: name.to_owned() });
+        let child = self.child(name);
+        child.signal(Signal::KILL);
+        child.process.wait().unwrap();
+        self.children.retain(|child| child.name != name);
+        at
+    }
+
+    /// Makes a child stand still, and not in the middle of a transaction: nobody can write to the file as long as its
+    /// writer stands still, and it is not that which is tested. Returns when.
+    pub(crate) async fn freeze(&mut self, name: &str) -> u64 {
+        for _ in 0..20 {
+            let at = self.record.note(Event::WorkerFrozen { worker: name.to_owned() });
+            let child = self.child(name);
+            child.signal(Signal::STOP);
+            let pid = WaitId::Pid(Pid::from_child(&child.process));
+            waitid(pid, WaitIdOptions::STOPPED).unwrap();
+            if can_write(&self.database()).await {
+                return at;
+            }
+            self.child(name).signal(Signal::CONT);
+            Env::system().sleep(Duration::from_millis(7)).await;
+        }
+        panic!("{name} is always in the middle of a transaction");
+    }
+
+    /// Lets a child that stands still go on; returns when.
+    pub(crate) fn thaw(&mut self, name: &str) -> u64 {
+        let at = record::now();
+        self.child(name).signal(Signal::CONT);
+        at
+    }
+
+    /// Tells all children to stop and waits until they have.
+    pub(crate) async fn stop(&mut self) {
+        for child in &mut self.children {
+            let input = child.process.stdin.as_mut().unwrap();
+            writeln!(input, "{STOP}").unwrap();
+        }
+        self.ended().await;
+    }
+
+    /// Waits until all children have ended, and none in trouble.
+    pub(crate) async fn ended(&mut self) {
+        for mut child in std::mem::take(&mut self.children) {
+            let ended = async {
+                loop {
+                    match child.process.try_wait().unwrap() {
+                        Some(status) => return status,
+                        None => Env::system().sleep(Duration::from_millis(5)).await,
+                    }
+                }
+            };
+            let status = soon(&format!("the end of {}", child.name), ended).await;
+            assert!(status.success(), "{}: {status}", child.name);
+        }
+    }
+
+    /// What children that were stopped have counted.
+    pub(crate) fn counts(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder().join(format!("{name}.counts"))).unwrap()
+    }
+
+    pub(crate) fn history(&self) -> History {
+        record::read_all(self.folder())
+    }
+
+    /// Waits until the records say so.
+    pub(crate) async fn until(&self, what: &str, happened: impl Fn(&History) -> bool) {
+        let seen = async {
+            while !happened(&self.history()) {
+                Env::system().sleep(Duration::from_millis(10)).await;
+            }
+        };
+        soon(what, seen).await;
+    }
+
+    /// The names of the members of the group.
+    pub(crate) async fn members(&self) -> Vec<String> {
+        let sqlite = Sqlite::open(self.database(), &Default::default()).unwrap();
+        let entries = sqlite.list(&EntryKey::members(&GROUP.parse().unwrap())).await.unwrap();
+        entries.iter().map(|entry| entry.key.last().to_owned()).collect()
+    }
+
+    /// True if a worker of this child is a member of the group.
+    pub(crate) async fn is_member(&self, name: &str) -> bool {
+        self.members().await.iter().any(|member| member.rsplit_once('-').is_some_and(|(own, _)| own == name))
+    }
+}
+
+/// Waits for what must happen within a minute.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let done = Env::system().within(Duration::from_secs(60), future).await;
+    done.unwrap_or_else(|| panic!("{what} did not happen"))
+}
+
+/// Waits until nothing is left to be done, and says where the group stands then.
+pub(crate) async fn drained(mill: &Sawmill) -> GroupStatus {
+    let drained = async {
+        loop {
+            let status = mill.status(TOPIC, GROUP).await.unwrap();
+            if status.waiting + status.scheduled + status.claimed + status.retrying == 0 {
+                return status;
+            }
+            Env::system().sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("that everything is done", drained).await
+}
+
+/// Waits until this moment.
+pub(crate) async fn sleep_until(at: u64) {
+    let now = Moment::at(Duration::from_nanos(record::now()));
+    Env::system().sleep(Moment::at(Duration::from_nanos(at)).since(now)).await;
+}
+
+/// True if one gets a turn to write to this database.
+async fn can_write(path: &Path) -> bool {
+    let connection = Connection::open(path).unwrap();
+    connection.busy_timeout(Duration::ZERO).unwrap();
+    for _ in 0..300 {
+        if connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {
+            return true;
+        }
+        Env::system().sleep(Duration::from_millis(1)).await;
+    }
+    false
+}

@@ -1,0 +1,129 @@
+//! Many at once: workers that share the shards and stay busy, and processes that open a new file at the same moment.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+use sawmill_conformance::history::{Event, History};
+
+use crate::crew::{Crew, drained, play, play_alone};
+use crate::job::{Job, Role};
+use crate::record::{self, assert_none};
+
+const PROCESSES: usize = 4;
+const WORKERS_EACH: usize = 16;
+const WORKERS: usize = PROCESSES * WORKERS_EACH;
+const WORK: Duration = Duration::from_millis(200);
+/// Six seconds of work for all.
+const MESSAGES: usize = WORKERS * 5 * 6;
+/// How much of what the workers could do they must do, in percent.
+const WANTED: f64 = 95.0;
+const TRIES: usize = 3;
+
+#[test]
+fn sixty_four_workers_on_sixteen_shards_are_busy_as_long_as_there_is_a_backlog() {
+    play_alone(async {
+        let mut best: f64 = 0.0;
+        for _ in 0..TRIES {
+            best = best.max(busy_percent().await);
+            if best >= WANTED {
+                return;
+            }
+        }
+        panic!("of what {WORKERS} workers could do, {best:.1} % was done");
+    });
+}
+
+/// How much of what the workers could do they did, from when all were running until the backlog was gone.
+async fn busy_percent() -> f64 {
+    let mut crew = Crew::new();
+    let mill = crew.open_with_topic(16).await;
+    let job = Job {
+        workers: WORKERS_EACH,
+        slots: 1,
+        work: WORK,
+        ttl: Duration::from_secs(10),
+        ..Job::new("", crew.folder())
+    };
+    for nth in 0..PROCESSES {
+        crew.start(&Job { name: format!("c{nth}"), ..job.clone() });
+    }
+    crew.push(&mill, MESSAGES, MESSAGES, 0).await;
+    let status = drained(&mill).await;
+    assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
+    crew.stop().await;
+    let history = crew.history();
+    assert_none("lost", &history.check_nothing_lost());
+    assert_none("started twice", &history.check_at_most_once());
+    let (done, steady) = steady(&history);
+    let ideal = WORKERS as f64 * steady.as_secs_f64() / WORK.as_secs_f64();
+    let percent = 100.0 * done as f64 / ideal;
+    eprintln!("{WORKERS} workers: {done} of ideally {ideal:.0} messages in {steady:.2?}: {percent:.1} %");
+    for nth in 0..PROCESSES {
+        eprintln!("{}", sum_up(&crew.counts(&format!("c{nth}"))));
+    }
+    percent
+}
+
+/// How many messages were started from when all workers were running to when the last one was started, and how long
+/// that was.
+fn steady(history: &History) -> (usize, Duration) {
+    let (mut running, mut began, mut last, mut count) = (0, None, 0, 0);
+    for recorded in history.events() {
+        match recorded.event {
+            Event::Started { .. } => {
+                running += 1;
+                last = recorded.at;
+                count += usize::from(began.is_some());
+                if running == WORKERS {
+                    began.get_or_insert(recorded.at);
+                }
+            }
+            Event::Finished { .. } => running -= 1,
+            _ => {}
+        }
+    }
+    let began = began.unwrap_or_else(|| panic!("never were all {WORKERS} workers running"));
+    (count, Duration::from_nanos(last - began))
+}
+
+/// The counts of all workers of a process together.
+fn sum_up(counts: &str) -> String {
+    let sum = |name: &str| -> u64 {
+        let values = counts.lines().filter_map(|line| line.split_once(&format!(" {name}: ")));
+        values.filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok()).sum()
+    };
+    let words = ["started", "reads", "commits", "conflicts", "rebalances", "adopted", "rejoined"];
+    words.map(|name| format!("{name} {}", sum(name))).join(", ")
+}
+
+#[test]
+fn ten_processes_may_open_a_new_file_at_the_same_moment() {
+    const OPENERS: usize = 10;
+    play(async {
+        for _ in 0..5 {
+            let mut crew = Crew::new();
+            let at = record::now() + Duration::from_millis(300).as_nanos() as u64;
+            for nth in 0..OPENERS {
+                let job = Job::new(&format!("o{nth}"), crew.folder());
+                crew.start(&Job { role: Role::OpenAt(at), ..job });
+            }
+            crew.ended().await;
+            let file = Connection::open(crew.database()).unwrap();
+            let count = |sql: &str| -> i64 { file.query_row(sql, [], |row| row.get(0)).unwrap() };
+            assert_eq!(count("SELECT count(*) FROM topic"), 1);
+            assert_eq!(count("SELECT count(*) FROM message"), OPENERS as i64);
+            let fresh = Crew::new();
+            drop(fresh.open().await);
+            assert_eq!(schema(&crew), schema(&fresh));
+        }
+    });
+}
+
+/// Everything that says how the database is built.
+fn schema(crew: &Crew) -> (i64, Vec<String>) {
+    let file = Connection::open(crew.database()).unwrap();
+    let version = file.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+    let mut statement = file.prepare("SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY name").unwrap();
+    let lines = statement.query_map([], |row| row.get(0)).unwrap();
+    (version, lines.map(|line| line.unwrap()).collect())
+}

@@ -1,0 +1,75 @@
+//! Pulling the plug: a process that pushes and works is killed at any moment, again and again. What it was told is
+//! durable is there afterwards, and the file is sound.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use sawmill::env::Env;
+use sawmill_conformance::history::Event;
+
+use crate::crew::{Crew, drained, play};
+use crate::job::{Job, Role};
+use crate::record::assert_none;
+
+const TIMES: u64 = 100;
+const SEED: u64 = 0x5a77_3111;
+
+#[test]
+fn a_process_killed_a_hundred_times_loses_nothing_that_was_acknowledged() {
+    play(async {
+        let mut crew = Crew::new();
+        let mut random = SEED;
+        for nth in 0..TIMES {
+            let name = format!("w{nth}");
+            let job = Job {
+                role: Role::PushAndWork,
+                work: Duration::from_millis(nth % 3),
+                ttl: Duration::from_secs(5),
+                ..Job::new(&name, crew.folder())
+            };
+            crew.start(&job);
+            Env::system().sleep(Duration::from_millis(20 + next(&mut random) % 100)).await;
+            crew.kill(&name);
+            if nth % 10 == 9 {
+                assert_sound(&crew.database());
+            }
+        }
+        let acknowledged = pushed(&crew);
+        assert!(acknowledged > TIMES as usize, "only {acknowledged} were pushed");
+
+        let mill = crew.open().await;
+        crew.start(&Job {
+            work: Duration::ZERO,
+            ttl: Duration::from_secs(5),
+            ..Job::new("last", crew.folder())
+        });
+        let status = drained(&mill).await;
+        crew.stop().await;
+        assert!(status.done >= acknowledged as u64, "{status:?}, and {acknowledged} were acknowledged");
+        assert_eq!(status.dead, 0, "{status:?}");
+        let history = crew.history();
+        assert_none("lost", &history.check_nothing_lost());
+        assert_none("started again without need", &history.check_second_starts_have_a_reason());
+        drop(mill);
+        assert_sound(&crew.database());
+        eprintln!("{TIMES} kills: {acknowledged} pushes were acknowledged, {} messages done", status.done);
+    });
+}
+
+/// A number from the test's own seed, the same in every run.
+fn next(random: &mut u64) -> u64 {
+    *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *random >> 33
+}
+
+fn pushed(crew: &Crew) -> usize {
+    let history = crew.history();
+    history.events().iter().filter(|r| matches!(r.event, Event::Pushed { .. })).count()
+}
+
+fn assert_sound(path: &Path) {
+    let connection = Connection::open(path).unwrap();
+    let said: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(said, "ok");
+}

@@ -1,0 +1,72 @@
+//! A writer that stands still in the middle of a write: nobody else can write to the file until it goes on. The workers
+//! cannot renew their leases, so they stop starting messages, and go on when the file is free.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+use sawmill::Delivery;
+use sawmill::env::Env;
+use sawmill_conformance::history::{Event, History};
+
+use crate::crew::{Crew, drained, play};
+use crate::job::{GROUP, Job, TOPIC};
+use crate::record::{self, assert_none};
+
+const MESSAGES: usize = 600;
+const MOST_CLAIMED: usize = 10;
+
+#[test]
+fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() {
+    play(async {
+        let mut crew = Crew::new();
+        let mill = crew.open_with_topic(16).await;
+        let job = Job {
+            delivery: Delivery::AtMostOnce,
+            most_claimed: Some(MOST_CLAIMED),
+            work: Duration::from_millis(40),
+            ..Job::new("", crew.folder())
+        };
+        for name in ["w1", "w2", "w3"] {
+            crew.start(&Job { name: name.to_owned(), ..job.clone() });
+        }
+        crew.push(&mill, MESSAGES, 50, 0).await;
+        crew.until("the first messages", |history| starts(history, 0, u64::MAX) >= 100).await;
+
+        let writer = Connection::open(crew.database()).unwrap();
+        writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let stalled = record::now();
+        let push = mill.push(TOPIC, "pushed while nobody can write");
+        let stall = async {
+            Env::system().sleep(2 * job.ttl).await;
+            let over = record::now();
+            writer.execute_batch("ROLLBACK").unwrap();
+            over
+        };
+        let (pushed, over) = tokio::join!(push, stall);
+        crew.record.pushed(pushed.unwrap(), None);
+
+        let status = drained(&mill).await;
+        assert_eq!(status.done + status.dead, MESSAGES as u64 + 1, "{status:?}");
+        for letter in mill.dead_letters(TOPIC, GROUP).await.unwrap().list(usize::MAX).await.unwrap() {
+            assert!(letter.reason().starts_with("lost"), "{letter:?}");
+            crew.record.note(Event::Dead { id: letter.id() });
+        }
+        crew.stop().await;
+        let history = crew.history();
+        assert_none("lost without a word", &history.check_nothing_lost());
+        assert_none("invented", &history.check_nothing_invented());
+        assert_none("started twice", &history.check_at_most_once());
+        // What they had claimed before they may start as long as their leases last.
+        let without_lease = starts(&history, stalled + job.ttl.as_nanos() as u64, over);
+        assert_eq!(without_lease, 0, "started without a lease");
+        assert!(starts(&history, over, u64::MAX) > 0, "the stall came when all was done");
+        assert!(status.dead <= 3 * MOST_CLAIMED as u64, "{status:?}");
+        eprintln!("a stall of {:?}: {} of {MESSAGES} were lost", 2 * job.ttl, status.dead);
+    });
+}
+
+/// How many handlers were started in this time.
+fn starts(history: &History, from: u64, to: u64) -> usize {
+    let within = history.events().iter().filter(|recorded| (from..to).contains(&recorded.at));
+    within.filter(|recorded| matches!(recorded.event, Event::Started { .. })).count()
+}
