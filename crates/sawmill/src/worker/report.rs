@@ -11,7 +11,7 @@ use super::slot;
 use super::{Delivery, Lanes};
 use crate::claim::WorkerId;
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::Version;
 use crate::log::Record;
 use crate::message::Message;
@@ -247,6 +247,11 @@ impl Foreman {
             }
             let said = async {
                 self.settle_failed().await?;
+                if shared.bench().has_failed() {
+                    // The lease is over, so their copies may not be made; given back, they would be started again.
+                    let what = "failed messages wait for the lease";
+                    return Err(Error::new(ErrorKind::Unavailable, what));
+                }
                 self.refresh_all(&me, &all).await?;
                 self.write_reports(&me, &all, &all).await
             };
