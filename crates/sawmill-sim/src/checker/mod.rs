@@ -15,6 +15,7 @@ mod starts;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use sawmill::log::Record;
 use sawmill::{Context, GroupStatus, MessageId, TopicName};
 
 use crate::control::{Control, NodeId};
@@ -58,9 +59,14 @@ impl Checker {
         self.control.note(node, "start", &numbers, || {
             format!("{topic}/{group} starts {} (as {}) under token {token}", context.id(), message.id)
         });
-        let answer = self.book().started(&started);
+        let answer = self.book().started(&started, &|name| self.hidden(name));
         self.notice(node);
         answer
+    }
+
+    fn hidden(&self, name: &TopicName) -> Vec<Record> {
+        let topic = self.store.topic(name);
+        topic.map(|topic| self.store.hidden(&topic)).unwrap_or_default()
     }
 
     /// Puts the first violation into the history, at the moment at which it was found.
@@ -104,10 +110,7 @@ impl Observer for Checker {
         let mut book = self.book();
         match *event {
             Event::Committed { node, key, old, version, value, late: _ } => {
-                let hidden = |name: &TopicName| {
-                    let topic = self.store.topic(name);
-                    topic.map(|topic| self.store.hidden(&topic)).unwrap_or_default()
-                };
+                let hidden = |name: &TopicName| self.hidden(name);
                 book.committed(&Written { at, node, key, old, version, value }, &hidden);
             }
             Event::Refused { .. } => {}

@@ -249,20 +249,23 @@ impl Director {
         world.checker.book().quiet_begins(|node| control.is_alive(node));
         let relief = world.plan.ttl + Duration::from_secs(5);
         let limit = world.plan.drain_limit();
-        let mut relieved = false;
+        let (mut relieved, mut pushed) = (false, None);
         while !world.checker.failed() {
             let passed = control.now() - began;
             if passed >= relief && !std::mem::replace(&mut relieved, true) {
                 world.checker.book().dead_are_relieved();
             }
             let hidden = self.hidden();
-            if hidden == 0
-                && self.pushers.iter().all(|done| *lock(done))
-                && world.checker.book().left_over().is_none()
-            {
+            let all_pushed = self.pushers.iter().all(|done| *lock(done));
+            if all_pushed && pushed.is_none() {
+                pushed = Some(control.now());
+            }
+            if all_pushed && hidden == 0 && world.checker.book().left_over().is_none() {
                 return world.checker.book().drained();
             }
-            if passed > limit {
+            // The backlog cannot drain before the last message has come.
+            let since = pushed.map(|pushed| control.now() - pushed);
+            if since.is_some_and(|since| since > limit) {
                 return world.checker.book().not_drained(hidden, passed);
             }
             self.sleep(Duration::from_millis(250)).await;
