@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
-use crate::checker::{Checks, Violation};
+use crate::checker::{Checks, VIOLATION, Violation};
 use crate::dice::mix;
 use crate::faults::Tally;
 use crate::scenario::{self, History, Options};
@@ -174,8 +174,17 @@ pub fn lines_that_matter(
         Found::Violation(violation) => &violation.about,
         Found::Panic(_) => &[],
     };
-    let strokes =
-        ["! crash", "! freeze", "thawed", "cut off", "reaches the store", " is out", " is back", "members/"];
+    let strokes = [
+        "! crash",
+        "! freeze",
+        "thawed",
+        "cut off",
+        "reaches the store",
+        " is out",
+        " is back",
+        "members/",
+        VIOLATION,
+    ];
     let matters = |line: &&Line| {
         if let Some(only) = only {
             return line.text.contains(only);
@@ -184,7 +193,9 @@ pub fn lines_that_matter(
             || about.iter().any(|text| line.text.contains(text))
             || strokes.iter().any(|stroke| line.text.contains(stroke) && !is_renewal(&line.text))
     };
-    let lines: Vec<Line> = history.lines.iter().filter(matters).cloned().collect();
+    let end = history.lines.iter().position(|line| line.text.starts_with(VIOLATION));
+    let upto = &history.lines[..end.map_or(history.lines.len(), |end| end + 1)];
+    let lines: Vec<Line> = upto.iter().filter(matters).cloned().collect();
     lines[lines.len().saturating_sub(most)..].to_vec()
 }
 

@@ -157,6 +157,7 @@ pub struct Book {
     pub(super) orphans: Vec<(String, Token)>,
     checks: Checks,
     violation: Option<Violation>,
+    is_news: bool,
 }
 
 impl Book {
@@ -177,12 +178,18 @@ impl Book {
             orphans: Vec::new(),
             checks: Checks::default(),
             violation: None,
+            is_news: false,
         }
     }
 
     /// The first thing that was wrong.
     pub fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
+    }
+
+    /// The first thing that was wrong, once.
+    pub(super) fn take_news(&mut self) -> Option<Violation> {
+        if std::mem::take(&mut self.is_news) { self.violation.clone() } else { None }
     }
 
     /// How often each invariant was checked.
@@ -211,6 +218,7 @@ impl Book {
         if !holds && self.violation.is_none() {
             let (what, about) = what(self);
             self.violation = Some(Violation { invariant, what, about });
+            self.is_news = true;
         }
         holds
     }

@@ -15,6 +15,7 @@ mod starts;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use sawmill::log::Record;
 use sawmill::{Context, GroupStatus, MessageId, TopicName};
 
 use crate::control::{Control, NodeId};
@@ -25,6 +26,9 @@ pub use book::{Book, GroupRules, How, Rulebook, RunId, Started};
 pub use invariant::{Checks, Invariant, Violation};
 pub use messages::Intent;
 pub use shards::{Hidden, Written};
+
+/// How the line of a history begins that says what was wrong.
+pub(crate) const VIOLATION: &str = "!!! ";
 
 /// The book of one run, shared by the scenario, the handlers and the store.
 pub struct Checker {
@@ -55,7 +59,24 @@ impl Checker {
         self.control.note(node, "start", &numbers, || {
             format!("{topic}/{group} starts {} (as {}) under token {token}", context.id(), message.id)
         });
-        self.book().started(&started)
+        let answer = self.book().started(&started, &|name| self.hidden(name));
+        self.notice(node);
+        answer
+    }
+
+    fn hidden(&self, name: &TopicName) -> Vec<Record> {
+        let topic = self.store.topic(name);
+        topic.map(|topic| self.store.hidden(&topic)).unwrap_or_default()
+    }
+
+    /// Puts the first violation into the history, at the moment at which it was found.
+    fn notice(&self, node: NodeId) {
+        let found = self.book().take_news();
+        if let Some(found) = found {
+            self.control.note(node, "violation", &[found.invariant.number().into()], || {
+                format!("{VIOLATION}{found}")
+            });
+        }
     }
 
     /// A handler has ended.
@@ -89,10 +110,7 @@ impl Observer for Checker {
         let mut book = self.book();
         match *event {
             Event::Committed { node, key, old, version, value, late: _ } => {
-                let hidden = |name: &TopicName| {
-                    let topic = self.store.topic(name);
-                    topic.map(|topic| self.store.hidden(&topic)).unwrap_or_default()
-                };
+                let hidden = |name: &TopicName| self.hidden(name);
                 book.committed(&Written { at, node, key, old, version, value }, &hidden);
             }
             Event::Refused { .. } => {}
@@ -101,5 +119,7 @@ impl Observer for Checker {
             Event::Trimmed { topic, shard, number, message } => book.trimmed(topic, shard, number, message),
             Event::TopicDeleted { .. } => {}
         }
+        drop(book);
+        self.notice(NodeId::WORLD);
     }
 }

@@ -243,16 +243,34 @@ impl Book {
         if retries.len() + dead.len() > depth {
             return true;
         }
-        let Some(topic) = self.origins.get(&origin).map(|number| &self.pushed[*number].intent.topic) else {
-            return false;
+        let new = |id: &MessageId| !retries.contains(id) && !dead.contains(id);
+        [Lane::Retry, Lane::Dead]
+            .iter()
+            .any(|lane| self.hidden_copies(group, origin, *lane, hidden).iter().any(new))
+    }
+
+    /// True if the dead letter of this message is in the log.
+    pub(super) fn is_dead(&self, group: usize, origin: MessageId, hidden: Hidden<'_>) -> bool {
+        self.handled.get(&(group, origin)).is_some_and(|handling| !handling.dead.is_empty())
+            || !self.hidden_copies(group, origin, Lane::Dead, hidden).is_empty()
+    }
+
+    /// The copies of this message that are on a lane and cannot be read yet.
+    fn hidden_copies(
+        &self,
+        group: usize,
+        origin: MessageId,
+        lane: Lane,
+        hidden: Hidden<'_>,
+    ) -> Vec<MessageId> {
+        let number = self.origins.get(&origin);
+        let topic = number.and_then(|number| self.pushed[*number].intent.topic.parse::<TopicName>().ok());
+        let (Some(topic), Ok(name)) = (topic, self.rules.groups[group].name.parse()) else {
+            return Vec::new();
         };
-        let name = &self.rules.groups[group].name;
-        let (Ok(topic), Ok(name)) = (topic.parse::<TopicName>(), name.parse()) else { return false };
-        let new = |record: &Record| {
-            let message = &record.message;
-            message.origin() == origin && !retries.contains(&message.id) && !dead.contains(&message.id)
-        };
-        [Lane::Retry, Lane::Dead].iter().any(|lane| hidden(&topic.lane(&name, *lane)).iter().any(new))
+        let records = hidden(&topic.lane(&name, lane));
+        let of_it = records.iter().filter(|record| record.message.origin() == origin);
+        of_it.map(|record| record.message.id).collect()
     }
 
     /// The cursor and the claims that are new: invariant 8, and who may grab.

@@ -6,10 +6,11 @@ use sawmill::topic::Lane;
 
 use super::book::{Book, How, Mirror, Place, Run, RunId, Started};
 use super::invariant::Invariant;
+use super::shards::Hidden;
 
 impl Book {
     /// A handler begins. Says by which number its end is to be told, and how often the group began it before.
-    pub fn started(&mut self, started: &Started<'_>) -> (RunId, u32) {
+    pub fn started(&mut self, started: &Started<'_>, hidden: Hidden<'_>) -> (RunId, u32) {
         let run = RunId(self.runs.len());
         let Some(group) = self.group(started.group) else {
             self.wrong(Invariant::NothingInvented, format!("there is no group {}", started.group), vec![]);
@@ -22,7 +23,7 @@ impl Book {
         let place = self.under_a_claim(group, started);
         if let Some(place) = place {
             self.not_twice(group, started, place);
-            self.in_order(group, started, place);
+            self.in_order(group, started, place, hidden);
         }
         let place = place.unwrap_or((usize::MAX, 0, 0));
         let (id, origin, token) = (started.message.id, started.origin, started.token);
@@ -128,8 +129,11 @@ impl Book {
                 _ => state = format!("the claim is under {owner:?}, no living member of this node"),
             }
         }
-        // Of several places of a doubled message any may be meant: the first that was not started under this token yet.
-        let fresh = |place: &&Place| !self.runs_at(group, **place).any(|run| run.token == started.token);
+        // Of several places of a doubled message any may be meant: the first that is neither running nor done.
+        let fresh = |place: &&Place| {
+            let mut runs = self.runs_at(group, **place).filter(|run| run.token == started.token);
+            runs.next_back().is_none_or(|run| !matches!(run.how, None | Some(How::Done)))
+        };
         let place = covered.iter().find(fresh).or(covered.first()).copied();
         self.check(Invariant::AtLeastOnce, place.is_some(), |_| {
             let what = format!(
@@ -159,7 +163,7 @@ impl Book {
 
     /// Invariant 6: everything of this key that lies before it in the shard is settled, or is done or dead and about to be
     /// settled by the worker that now holds the claim.
-    fn in_order(&mut self, group: usize, started: &Started<'_>, place: Place) {
+    fn in_order(&mut self, group: usize, started: &Started<'_>, place: Place, hidden: Hidden<'_>) {
         let (topic, shard, number) = place;
         let Some(key) = started.message.key.clone().filter(|_| self.rules.groups[group].ordered) else {
             return;
@@ -167,7 +171,10 @@ impl Book {
         let Some(mirror) = self.mirror(group, place) else { return };
         let earlier = self.places.range((topic, shard, 0)..(topic, shard, number));
         let waits = earlier.filter(|(_, lying)| lying.key.as_ref() == Some(&key)).find(|(earlier, lying)| {
-            let token = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim.token);
+            let claim = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim);
+            let token = claim.map(|claim| claim.token);
+            // Under at-most-once the ledger itself says of a claim that nothing of it will be started again.
+            let lost = claim.is_some_and(|claim| claim.lost);
             let mut runs = self.runs_at(group, **earlier).filter(|run| Some(run.token) == token);
             let last = runs.next_back().and_then(|run| run.how);
             // Of a doubled message nobody can tell which of its places a run was for.
@@ -177,9 +184,8 @@ impl Book {
                 }),
                 false => last == Some(How::Done) || self.is_only_logged(group, lying.origin, last),
             };
-            let dead =
-                self.handled.get(&(group, lying.origin)).is_some_and(|handling| !handling.dead.is_empty());
-            !(mirror.settled.contains(&earlier.2) || done || dead)
+            let dead = || self.is_dead(group, lying.origin, hidden);
+            !(mirror.settled.contains(&earlier.2) || done || lost || dead())
         });
         let waits = waits.map(|(_, lying)| lying.origin);
         self.check(Invariant::Ordered, waits.is_none(), |_| {

@@ -73,7 +73,7 @@ pub fn run(seed: u64, options: Options) -> History {
     let checker = Arc::new(Checker::new(&control, &store, plan.rules()));
     store.observe(checker.clone());
     let world = World { plan, control, store, checker: checker.clone() };
-    let limits = Limits { time: Duration::from_secs(100_000), steps: 50_000_000, ..Limits::default() };
+    let limits = Limits { time: Duration::from_secs(100_000), steps: 5_000_000, ..Limits::default() };
     let ended = sim.run(limits, Director::new(world).direct());
     if ended != Ended::Finished(()) {
         checker.book().not_ended(&format!("{ended:?}"));
@@ -237,7 +237,7 @@ impl Director {
         for seam in [Seam::Log, Seam::Ledger] {
             world.store.set_out(seam, false);
         }
-        for hand in &self.hands {
+        for hand in self.hands.iter().filter(|hand| control.is_alive(hand.node)) {
             control.thaw(hand.node);
             world.store.set_cut_off(hand.node, false);
         }
@@ -249,20 +249,23 @@ impl Director {
         world.checker.book().quiet_begins(|node| control.is_alive(node));
         let relief = world.plan.ttl + Duration::from_secs(5);
         let limit = world.plan.drain_limit();
-        let mut relieved = false;
+        let (mut relieved, mut pushed) = (false, None);
         while !world.checker.failed() {
             let passed = control.now() - began;
             if passed >= relief && !std::mem::replace(&mut relieved, true) {
                 world.checker.book().dead_are_relieved();
             }
             let hidden = self.hidden();
-            if hidden == 0
-                && self.pushers.iter().all(|done| *lock(done))
-                && world.checker.book().left_over().is_none()
-            {
+            let all_pushed = self.pushers.iter().all(|done| *lock(done));
+            if all_pushed && pushed.is_none() {
+                pushed = Some(control.now());
+            }
+            if all_pushed && hidden == 0 && world.checker.book().left_over().is_none() {
                 return world.checker.book().drained();
             }
-            if passed > limit {
+            // The backlog cannot drain before the last message has come.
+            let since = pushed.map(|pushed| control.now() - pushed);
+            if since.is_some_and(|since| since > limit) {
                 return world.checker.book().not_drained(hidden, passed);
             }
             self.sleep(Duration::from_millis(250)).await;

@@ -532,6 +532,11 @@ impl Bench {
             .collect()
     }
 
+    /// True if claims of this source are still to be given back.
+    pub(crate) fn is_closing(&self, source: usize) -> bool {
+        self.held.values().any(|held| held.source == source && held.closing)
+    }
+
     /// True if the claims of this source are closed, nothing of them runs any more, and no failed message of theirs waits
     /// for its copy: they can be given back.
     pub(crate) fn is_closed(&self, source: usize) -> bool {

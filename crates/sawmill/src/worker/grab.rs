@@ -25,7 +25,8 @@ impl Foreman {
         }
         let Some(me) = &self.me else { return false };
         let held_by_another = source.known.as_ref().is_some_and(|(_, state)| !state.may_grab(me, spec.rules));
-        source.mine && !held_by_another
+        // What is being let go comes before anything newer, also if the ring has changed its mind meanwhile.
+        source.mine && !held_by_another && !self.shared.bench().is_closing(source.spec)
     }
 
     /// The sources to read next: one that is known to have more, or all of which nothing is known. Topics in the order

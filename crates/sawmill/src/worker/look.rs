@@ -157,8 +157,10 @@ impl Foreman {
 
     /// Reads the messages of adopted claims again, and takes them in hand.
     pub(super) async fn fetch_adopted(&mut self) -> Result<()> {
-        while let Some((index, claim)) = self.adopted.first().cloned() {
-            let shared = self.shared.clone();
+        let shared = self.shared.clone();
+        // Of a shard that is being let go nothing more is taken in hand: these are given back with the others.
+        while let Some(at) = self.adopted.iter().position(|(index, _)| !shared.bench().is_closing(*index)) {
+            let (index, claim) = self.adopted[at].clone();
             let spec = self.spec(index);
             let log = shared.builder.mill.log();
             let messages = match log.reread(&spec.topic, spec.shard, &claim.span).await {
@@ -169,7 +171,7 @@ impl Foreman {
                 }
                 Err(error) => return Err(error),
             };
-            self.adopted.remove(0);
+            self.adopted.remove(at);
             if shared.bench().me() != self.me.as_ref() {
                 return Ok(());
             }
