@@ -1,5 +1,6 @@
 //! The test's side: starts children, does to them what the test is about, and waits for what must come of it.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -204,7 +205,21 @@ impl Crew {
                 Env::system().sleep(Duration::from_millis(10)).await;
             }
         };
-        soon(what, seen).await;
+        if Env::system().within(PATIENCE, seen).await.is_none() {
+            panic!("{what} did not happen; finished: {:?}", finished_by(&self.history()));
+        }
+    }
+
+    /// Waits until these children are members of the group.
+    pub(crate) async fn joined(&self, names: &[&str]) {
+        for name in names {
+            let joined = async {
+                while !self.is_member(name).await {
+                    Env::system().sleep(Duration::from_millis(10)).await;
+                }
+            };
+            soon(&format!("that {name} joins"), joined).await;
+        }
     }
 
     /// The names of the members of the group.
@@ -220,9 +235,23 @@ impl Crew {
     }
 }
 
-/// Waits for what must happen within a minute.
+/// How many messages each worker has finished.
+pub(crate) fn finished_by(history: &History) -> BTreeMap<String, usize> {
+    let mut finished = BTreeMap::new();
+    for recorded in history.events() {
+        if let Event::Finished { worker, .. } = &recorded.event {
+            *finished.entry(worker.clone()).or_default() += 1;
+        }
+    }
+    finished
+}
+
+/// How long to wait for what must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for what must happen soon.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let done = Env::system().within(Duration::from_secs(60), future).await;
+    let done = Env::system().within(PATIENCE, future).await;
     done.unwrap_or_else(|| panic!("{what} did not happen"))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sawmill::{Delivery, MessageId, Sawmill, Which};
 use sawmill_conformance::history::{Event, History, Recorded};
 
-use crate::crew::{Crew, drained, play, sleep_until};
+use crate::crew::{Crew, drained, finished_by, play, sleep_until};
 use crate::job::{GROUP, Job, TOPIC};
 use crate::record::assert_none;
 
@@ -86,6 +86,7 @@ async fn live_through_it(delivery: Delivery) -> (Crew, Sawmill) {
     for name in ["w1", "w2", "w3"] {
         crew.start(&named(name));
     }
+    crew.joined(&["w1", "w2", "w3"]).await;
     crew.push(&mill, MESSAGES / 2, 25, 0).await;
     crew.until("the first hundred", |history| finished(history) >= 100).await;
     crew.start(&named("w4"));
@@ -100,7 +101,7 @@ async fn live_through_it(delivery: Delivery) -> (Crew, Sawmill) {
 }
 
 fn finished(history: &History) -> usize {
-    history.events().iter().filter(|r| matches!(r.event, Event::Finished { .. })).count()
+    finished_by(history).values().sum()
 }
 
 /// How often each message was started.
