@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use sawmill::clock::Moment;
 use sawmill::env::Env;
 use sawmill::ledger::{EntryKey, Ledger};
 use sawmill::topic::TopicSpec;
@@ -157,6 +156,17 @@ impl Crew {
         panic!("{name} is always in the middle of a transaction");
     }
 
+    /// Waits until the others have declared this child dead, and at least so long.
+    pub(crate) async fn declared_dead(&self, name: &str, at_least: Duration) {
+        Env::system().sleep(at_least).await;
+        let declared = async {
+            while self.is_member(name).await {
+                Env::system().sleep(Duration::from_millis(10)).await;
+            }
+        };
+        soon(&format!("that {name} is declared dead"), declared).await;
+    }
+
     /// Lets a child that stands still go on; returns when.
     pub(crate) fn thaw(&mut self, name: &str) -> u64 {
         let at = record::now();
@@ -267,12 +277,6 @@ pub(crate) async fn drained(mill: &Sawmill) -> GroupStatus {
         }
     };
     soon("that everything is done", drained).await
-}
-
-/// Waits until this moment.
-pub(crate) async fn sleep_until(at: u64) {
-    let now = Moment::at(Duration::from_nanos(record::now()));
-    Env::system().sleep(Moment::at(Duration::from_nanos(at)).since(now)).await;
 }
 
 /// True if one gets a turn to write to this database.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sawmill::{Delivery, MessageId, Sawmill, Which};
 use sawmill_conformance::history::{Event, History, Recorded};
 
-use crate::crew::{Crew, drained, finished_by, play, sleep_until};
+use crate::crew::{Crew, drained, finished_by, play};
 use crate::job::{GROUP, Job, TOPIC};
 use crate::record::assert_none;
 
@@ -93,9 +93,9 @@ async fn live_through_it(delivery: Delivery) -> (Crew, Sawmill) {
     crew.push(&mill, MESSAGES - MESSAGES / 2, 25, 0).await;
     crew.until("the second hundred", |history| finished(history) >= 200).await;
     crew.kill("w1");
-    let frozen = crew.freeze("w2").await;
+    crew.freeze("w2").await;
     crew.start(&named("w5"));
-    sleep_until(frozen + (2 * job.ttl).as_nanos() as u64).await;
+    crew.declared_dead("w2", 2 * job.ttl).await;
     crew.thaw("w2");
     (crew, mill)
 }

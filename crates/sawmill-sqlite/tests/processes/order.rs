@@ -6,7 +6,7 @@ use std::time::Duration;
 use sawmill::MessageId;
 use sawmill_conformance::history::{Event, History};
 
-use crate::crew::{Crew, drained, finished_by, play, sleep_until};
+use crate::crew::{Crew, drained, finished_by, play};
 use crate::job::Job;
 use crate::record::assert_none;
 
@@ -31,8 +31,8 @@ fn f5_a_message_waits_for_the_one_before_it_across_processes_that_die_and_stand_
         })
         .await;
         crew.kill("w1");
-        let frozen = crew.freeze("w2").await;
-        sleep_until(frozen + (2 * job.ttl).as_nanos() as u64).await;
+        crew.freeze("w2").await;
+        crew.declared_dead("w2", 2 * job.ttl).await;
         let thawed = crew.thaw("w2");
         let status = drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
