@@ -1,5 +1,6 @@
 //! The test's side: starts children, does to them what the test is about, and waits for what must come of it.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +9,6 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use sawmill::clock::Moment;
 use sawmill::env::Env;
 use sawmill::ledger::{EntryKey, Ledger};
 use sawmill::topic::TopicSpec;
@@ -156,6 +156,17 @@ impl Crew {
         panic!("{name} is always in the middle of a transaction");
     }
 
+    /// Waits until the others have declared this child dead, and at least so long.
+    pub(crate) async fn declared_dead(&self, name: &str, at_least: Duration) {
+        Env::system().sleep(at_least).await;
+        let declared = async {
+            while self.is_member(name).await {
+                Env::system().sleep(Duration::from_millis(10)).await;
+            }
+        };
+        soon(&format!("that {name} is declared dead"), declared).await;
+    }
+
     /// Lets a child that stands still go on; returns when.
     pub(crate) fn thaw(&mut self, name: &str) -> u64 {
         let at = record::now();
@@ -204,7 +215,21 @@ impl Crew {
                 Env::system().sleep(Duration::from_millis(10)).await;
             }
         };
-        soon(what, seen).await;
+        if Env::system().within(PATIENCE, seen).await.is_none() {
+            panic!("{what} did not happen; finished: {:?}", finished_by(&self.history()));
+        }
+    }
+
+    /// Waits until these children are members of the group.
+    pub(crate) async fn joined(&self, names: &[&str]) {
+        for name in names {
+            let joined = async {
+                while !self.is_member(name).await {
+                    Env::system().sleep(Duration::from_millis(10)).await;
+                }
+            };
+            soon(&format!("that {name} joins"), joined).await;
+        }
     }
 
     /// The names of the members of the group.
@@ -220,9 +245,23 @@ impl Crew {
     }
 }
 
-/// Waits for what must happen within a minute.
+/// How many messages each worker has finished.
+pub(crate) fn finished_by(history: &History) -> BTreeMap<String, usize> {
+    let mut finished = BTreeMap::new();
+    for recorded in history.events() {
+        if let Event::Finished { worker, .. } = &recorded.event {
+            *finished.entry(worker.clone()).or_default() += 1;
+        }
+    }
+    finished
+}
+
+/// How long to wait for what must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for what must happen soon.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let done = Env::system().within(Duration::from_secs(60), future).await;
+    let done = Env::system().within(PATIENCE, future).await;
     done.unwrap_or_else(|| panic!("{what} did not happen"))
 }
 
@@ -238,12 +277,6 @@ pub(crate) async fn drained(mill: &Sawmill) -> GroupStatus {
         }
     };
     soon("that everything is done", drained).await
-}
-
-/// Waits until this moment.
-pub(crate) async fn sleep_until(at: u64) {
-    let now = Moment::at(Duration::from_nanos(record::now()));
-    Env::system().sleep(Moment::at(Duration::from_nanos(at)).since(now)).await;
 }
 
 /// True if one gets a turn to write to this database.

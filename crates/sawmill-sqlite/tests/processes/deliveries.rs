@@ -6,7 +6,7 @@ use std::time::Duration;
 use sawmill::{Delivery, MessageId, Sawmill, Which};
 use sawmill_conformance::history::{Event, History, Recorded};
 
-use crate::crew::{Crew, drained, play, sleep_until};
+use crate::crew::{Crew, drained, finished_by, play};
 use crate::job::{GROUP, Job, TOPIC};
 use crate::record::assert_none;
 
@@ -86,21 +86,22 @@ async fn live_through_it(delivery: Delivery) -> (Crew, Sawmill) {
     for name in ["w1", "w2", "w3"] {
         crew.start(&named(name));
     }
+    crew.joined(&["w1", "w2", "w3"]).await;
     crew.push(&mill, MESSAGES / 2, 25, 0).await;
     crew.until("the first hundred", |history| finished(history) >= 100).await;
     crew.start(&named("w4"));
     crew.push(&mill, MESSAGES - MESSAGES / 2, 25, 0).await;
     crew.until("the second hundred", |history| finished(history) >= 200).await;
     crew.kill("w1");
-    let frozen = crew.freeze("w2").await;
+    crew.freeze("w2").await;
     crew.start(&named("w5"));
-    sleep_until(frozen + (2 * job.ttl).as_nanos() as u64).await;
+    crew.declared_dead("w2", 2 * job.ttl).await;
     crew.thaw("w2");
     (crew, mill)
 }
 
 fn finished(history: &History) -> usize {
-    history.events().iter().filter(|r| matches!(r.event, Event::Finished { .. })).count()
+    finished_by(history).values().sum()
 }
 
 /// How often each message was started.

@@ -29,6 +29,7 @@ fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() 
         for name in ["w1", "w2", "w3"] {
             crew.start(&Job { name: name.to_owned(), ..job.clone() });
         }
+        crew.joined(&["w1", "w2", "w3"]).await;
         crew.push(&mill, MESSAGES, 50, 0).await;
         crew.until("the first messages", |history| starts(history, 0, u64::MAX) >= 100).await;
 

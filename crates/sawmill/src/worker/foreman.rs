@@ -187,7 +187,10 @@ impl Foreman {
             // With every slot taken there is nothing to do about news; they are not lost meanwhile.
             () = news.next(), if has_room => self.maybe_anywhere(),
             // The worker that still holds a shard of ours may have let go of it.
-            () = watch.next(), if self.is_kept_out() => self.look_at = now + SHORTEST_LOOK,
+            () = watch.next(), if self.is_kept_out() => {
+                // Sooner than planned, but never later: hints may come all the time.
+                self.look_at = self.look_at.min(now + SHORTEST_LOOK);
+            }
             () = env.sleep(until.since(now)) => {
                 slot::fill(&self.shared);
                 if env.now() >= idle_until {
