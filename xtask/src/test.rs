@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     Step { env: &[("RUSTDOCFLAGS", "-D warnings")], ..step("docs", By::Cargo, "doc --workspace --no-deps") },
     step("doctests", By::CargoTest, "test --workspace --doc --no-fail-fast"),
     step("licences", By::CargoDeny, "check licenses bans sources"),
-    step("sim", By::Cargo, "run --release -p sawmill-sim -- --seeds 500"),
+    step("sim", By::Cargo, "run --release -p sawmill-sim -- --seeds 2000"),
     step("mutants", By::Cargo, "run --release -p sawmill-sim --features planted -- --mutants"),
 ];
 

@@ -24,7 +24,7 @@ Options:
   --help         Show this text
 
 Examples:
-  cargo xtask sim --seeds 500                     the gate's run
+  cargo xtask sim --seeds 2000                    the gate's run
   cargo xtask sim --seeds 1 --start 17            seed 17 again
   cargo xtask sim --mutants                       does the simulation find the planted bugs?
 
