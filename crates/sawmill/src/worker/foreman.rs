@@ -28,9 +28,8 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// The shortest wait when nothing happens; the longest is the builder's `poll`.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 
-/// What the foreman knows of a shard.
+/// What the foreman knows of a shard, in the order of [`Shared::sources`].
 pub(super) struct Source {
-    pub(super) spec: usize,
     /// The shard's entry when it was last seen; `None` if it has to be looked at before anything is written.
     pub(super) known: Option<(Option<Version>, ShardState)>,
     pub(super) maybe: Maybe,
@@ -69,8 +68,7 @@ pub(super) struct Foreman {
 
 /// Works until the worker is stopped.
 pub(super) async fn run(shared: Arc<Shared>) {
-    let source = |spec| Source {
-        spec,
+    let source = |_| Source {
         known: None,
         maybe: Maybe::Unknown,
         mine: false,
@@ -79,7 +77,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     };
     let mut foreman = Foreman {
         me: None,
-        sources: (0..shared.sources.len()).map(source).collect(),
+        sources: shared.sources.iter().map(source).collect(),
         order: Vec::new(),
         turn: 0,
         adopted: Vec::new(),
@@ -101,7 +99,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             }
             Err(error) => {
                 // The store is in trouble: stay alive and wait.
-                tracing::warn!(%error, group = %shared.group, "the store does not answer; waiting");
+                tracing::warn!(%error, group = %shared.group, "the store cannot be used; waiting");
                 foreman.forget();
                 foreman.pause().await;
             }
@@ -150,13 +148,13 @@ impl Foreman {
     }
 
     fn is_drained(&self) -> bool {
-        let nothing_left =
-            self.sources.iter().all(|source| source.maybe == Maybe::No || !self.may_try(source));
+        let nothing_left = (0..self.sources.len())
+            .all(|index| self.sources[index].maybe == Maybe::No || !self.may_try(index));
         nothing_left && self.adopted.is_empty() && self.shared.bench().is_empty()
     }
 
     pub(super) fn spec(&self, source: usize) -> &SourceSpec {
-        &self.shared.sources[self.sources[source].spec]
+        &self.shared.sources[source]
     }
 
     // ── waiting ──
@@ -218,8 +216,8 @@ impl Foreman {
     /// True if another worker holds a shard that the ring now gives to this one.
     fn is_kept_out(&self) -> bool {
         let Some(me) = &self.me else { return false };
-        self.sources.iter().any(|source| {
-            let rules = self.shared.sources[source.spec].rules;
+        self.sources.iter().zip(&self.shared.sources).any(|(source, spec)| {
+            let rules = spec.rules;
             source.mine && source.known.as_ref().is_some_and(|(_, state)| !state.may_grab(me, rules))
         })
     }

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 
 use super::decide::{Change, Decided, decide};
-use super::foreman::{Foreman, Maybe, Source};
+use super::foreman::{Foreman, Maybe};
 use super::slot;
 use crate::claim::WorkerId;
 use crate::error::Result;
@@ -18,15 +18,15 @@ const LOOK_AHEAD: usize = 16;
 
 impl Foreman {
     /// True if this worker may try to grab from this source.
-    pub(super) fn may_try(&self, source: &Source) -> bool {
-        let spec = &self.shared.sources[source.spec];
+    pub(super) fn may_try(&self, index: usize) -> bool {
+        let (spec, source) = (self.spec(index), &self.sources[index]);
         if !spec.rules.ordered {
             return true;
         }
         let Some(me) = &self.me else { return false };
         let held_by_another = source.known.as_ref().is_some_and(|(_, state)| !state.may_grab(me, spec.rules));
         // What is being let go comes before anything newer, also if the ring has changed its mind meanwhile.
-        source.mine && !held_by_another && !self.shared.bench().is_closing(source.spec)
+        source.mine && !held_by_another && !self.shared.bench().is_closing(index)
     }
 
     /// The sources to read next: one that is known to have more, or all of which nothing is known. Topics in the order
@@ -37,7 +37,7 @@ impl Foreman {
         let wanted = |index: &usize| {
             let source = &self.sources[*index];
             let pending = self.adopted.iter().any(|(adopted, _)| adopted == index);
-            source.maybe != Maybe::No && !pending && (source.mine || idle) && self.may_try(source)
+            source.maybe != Maybe::No && !pending && (source.mine || idle) && self.may_try(*index)
         };
         let candidates: Vec<usize> = self.order.iter().copied().filter(wanted).collect();
         let Some(first) = candidates.first() else { return Vec::new() };
@@ -75,7 +75,7 @@ impl Foreman {
 
     async fn grab_from(&mut self, me: &WorkerId, mut picked: Vec<usize>, room: usize) -> Result<Grabbed> {
         self.refresh(me, &picked).await?;
-        picked.retain(|index| self.may_try(&self.sources[*index]));
+        picked.retain(|index| self.may_try(*index));
         let limit = (room / picked.len().max(1)).clamp(1, BLOCK);
         let blocks = self.read(&picked, limit).await?;
 

@@ -102,7 +102,7 @@ impl Foreman {
                 if names.is_empty() { Vec::new() } else { ring::preferred(&topic.uid, &names, topic.shards) };
             let wandering = ring::wandering(&topic.uid, me.as_str(), topic.shards);
             for (index, source) in self.sources.iter_mut().enumerate() {
-                let spec = &shared.sources[source.spec];
+                let spec = &shared.sources[index];
                 if spec.topic.uid == topic.uid {
                     let holder = holders.get(usize::from(spec.shard)).map(|holder| names[*holder]);
                     source.mine = holder == Some(me.as_str());
