@@ -30,6 +30,10 @@ impl Book {
         let Written { at, node, key, .. } = *written;
         let text = key.as_str().to_owned();
         let about = vec![text.clone()];
+        if written.old.is_none() && written.value.is_none() {
+            // Deleting what is not there changes nothing.
+            return;
+        }
         let Some(seen) = self.members.get(&text) else {
             self.members.insert(text, Seen { node, renewed: at, there: true });
             return;

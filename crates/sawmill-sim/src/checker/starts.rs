@@ -151,7 +151,7 @@ impl Book {
         if self.is_doubled(place.0, started.message.id) {
             return;
         }
-        let last = self.runs_at(group, place).filter(|run| run.token == started.token).last();
+        let last = self.runs_at(group, place).rfind(|run| run.token == started.token);
         let how = last.map(|run| run.how);
         let fine = !matches!(how, Some(None | Some(How::Done | How::Dropped | How::Stopped)));
         self.check(Invariant::AtLeastOnce, fine, |_| {
@@ -180,7 +180,8 @@ impl Book {
             // Of a doubled message nobody can tell which of its places a run was for.
             let done = match self.is_doubled(topic, lying.id) {
                 true => self.handled.get(&(group, lying.origin)).is_some_and(|handling| {
-                    handling.runs.iter().any(|run| self.runs[run.0].how == Some(How::Done))
+                    let mut ends = handling.runs.iter().map(|run| self.runs[run.0].how);
+                    ends.any(|how| how == Some(How::Done) || self.is_only_logged(group, lying.origin, how))
                 }),
                 false => last == Some(How::Done) || self.is_only_logged(group, lying.origin, last),
             };
@@ -192,7 +193,8 @@ impl Book {
             let first = waits.unwrap_or(started.origin);
             let what =
                 format!("{} was started before {first} of the same key was done or dead", started.origin);
-            (what, [Self::about(started), vec![first.to_string()]].concat())
+            let entry = format!("{}/{shard:04}", started.group);
+            (what, [Self::about(started), vec![first.to_string(), entry]].concat())
         });
     }
 

@@ -1,0 +1,391 @@
+//! The checker itself: hand-made histories, a right one and one wrong in each way.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sawmill::clock::Timestamp;
+use sawmill::ledger::{Entry, EntryKey, Version};
+use sawmill::log::{Position, Span};
+use sawmill::message::Headers;
+use sawmill::shard::{Fate, Grab, Report, Rules, ShardState};
+use sawmill::topic::{GroupName, Topic};
+use sawmill::{GroupStatus, Message, MessageId, Token, WorkerId};
+use sawmill_sim::checker::{Book, GroupRules, How, Intent, Invariant, Rulebook, RunId, Started, Written};
+use sawmill_sim::{NodeId, Sim};
+
+const TTL: Duration = Duration::from_secs(2);
+
+/// A small world: one topic with one shard, one group, and workers `a` and `b` on nodes of their own.
+struct World {
+    book: Book,
+    topic: Topic,
+    nodes: Vec<NodeId>,
+    versions: std::collections::BTreeMap<String, (u64, Bytes)>,
+    state: ShardState,
+    now: Duration,
+}
+
+impl World {
+    fn new(ordered: bool, once: bool) -> Self {
+        let group = GroupRules {
+            name: "g".into(),
+            topics: vec!["t".into()],
+            ordered,
+            once,
+            logs_failures: false,
+            retries: 1,
+        };
+        let sim = Sim::new(0);
+        let rules = Rulebook { ttl: TTL, skew: Duration::ZERO, groups: vec![group] };
+        let topic = Topic {
+            name: "t".parse().unwrap(),
+            uid: "t1".into(),
+            shards: 1,
+            retention: Duration::from_secs(60),
+        };
+        let nodes = vec![sim.add_node("a"), sim.add_node("b")];
+        let (book, versions) = (Book::new(rules), Default::default());
+        let mut world =
+            Self { book, topic, nodes, versions, state: ShardState::default(), now: Duration::from_secs(1) };
+        world.write(0, EntryKey::member(&group_name(), "a"), Some("x".into()));
+        world.write(1, EntryKey::member(&group_name(), "b"), Some("x".into()));
+        world
+    }
+
+    fn write(&mut self, node: usize, key: EntryKey, value: Option<Bytes>) {
+        let old = self.versions.get(key.as_str()).cloned();
+        let version = old.as_ref().map_or(1, |(version, _)| version + 1);
+        match &value {
+            Some(value) => self.versions.insert(key.as_str().to_owned(), (version, value.clone())),
+            None => self.versions.remove(key.as_str()),
+        };
+        let old = old.map(|(version, value)| Entry { key: key.clone(), version: Version(version), value });
+        let written = Written {
+            at: self.now,
+            node: self.nodes[node],
+            key: &key,
+            old: old.as_ref(),
+            version: Version(version),
+            value: value.as_ref(),
+        };
+        self.book.committed(&written, &|_| Vec::new());
+    }
+
+    /// Pushes message number `n` (from 0) with a key, acknowledged and readable as number `n + 1`.
+    fn push(&mut self, due: Option<u64>) -> Message {
+        let due = due.map(Timestamp::from_millis);
+        let intent = Intent { topic: "t".into(), key: Some("k".into()), headers: Headers::default(), due };
+        let number = self.book.intended(intent);
+        let message = message(number, due);
+        self.book.acknowledged(&[number], &[message.id]);
+        self.book.readable(&self.topic, 0, number as u64 + 1, &message);
+        message
+    }
+
+    fn commit(&mut self, node: usize) {
+        let (key, value) = (EntryKey::shard(&self.topic, &group_name(), 0), self.state.encode());
+        self.write(node, key, Some(value));
+    }
+
+    fn grab(&mut self, node: usize, from: u64, to: u64) -> Token {
+        let count = (to - from) as u32;
+        let grab =
+            Grab { span: Span::from_range(from, to, count as usize), end: Position::from_number(to), count };
+        let token = self.state.grab(&worker(node), Rules::default(), &grab).unwrap();
+        self.commit(node);
+        token
+    }
+
+    fn settle(&mut self, node: usize, token: Token, index: u32, fate: Fate) {
+        let report =
+            Report { token, fates: [(fate, [index].into_iter().collect())].into(), ..Report::default() };
+        self.state.settle(&worker(node), &report).unwrap();
+        self.commit(node);
+    }
+
+    fn start(&mut self, node: usize, message: &Message, token: Token) -> RunId {
+        let started = Started {
+            group: "g",
+            topic: "t",
+            message,
+            origin: message.id,
+            token,
+            node: self.nodes[node],
+            at: self.now,
+            wall: Timestamp::from_millis(1_000),
+        };
+        self.book.started(&started, &|_| Vec::new()).0
+    }
+
+    fn found(&self) -> Option<Invariant> {
+        self.book.violation().map(|violation| violation.invariant)
+    }
+}
+
+fn group_name() -> GroupName {
+    "g".parse().unwrap()
+}
+
+fn worker(node: usize) -> WorkerId {
+    WorkerId::new(["a", "b"][node])
+}
+
+fn message(number: usize, due: Option<Timestamp>) -> Message {
+    Message {
+        id: MessageId::from_u128(1000 + number as u128),
+        key: Some("k".into()),
+        payload: Intent::payload(number),
+        headers: Headers::default(),
+        due,
+        created: Timestamp::from_millis(1),
+    }
+}
+
+#[test]
+fn a_right_history_is_right() {
+    let mut world = World::new(true, true);
+    let (first, second) = (world.push(None), world.push(Some(999)));
+    let token = world.grab(0, 0, 2);
+    let run = world.start(0, &first, token);
+    world.book.ended(run, How::Done);
+    let run = world.start(0, &second, token);
+    world.settle(0, token, 0, Fate::Done);
+    world.book.ended(run, How::Done);
+    world.settle(0, token, 1, Fate::Done);
+    assert_eq!(world.book.left_over(), None);
+    world.book.all_is_there();
+    world.book.compare("t", "g", &GroupStatus { done: 2, ..GroupStatus::default() });
+    assert_eq!(world.book.violation(), None);
+}
+
+#[test]
+fn i1_settled_without_having_run_is_lost() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    let token = world.grab(0, 0, 1);
+    world.start(0, &message, token);
+    world.settle(0, token, 0, Fate::Done);
+    assert_eq!(world.found(), Some(Invariant::NothingLost));
+}
+
+#[test]
+fn i1_acknowledged_and_never_in_the_log_is_lost() {
+    let mut world = World::new(false, false);
+    let intent = Intent { topic: "t".into(), key: None, headers: Headers::default(), due: None };
+    let number = world.book.intended(intent);
+    world.book.acknowledged(&[number], &[MessageId::from_u128(5)]);
+    world.book.all_is_there();
+    assert_eq!(world.found(), Some(Invariant::NothingLost));
+}
+
+#[test]
+fn i1_dropped_from_the_log_while_somebody_needs_it_is_lost() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    world.grab(0, 0, 1);
+    world.book.trimmed(&world.topic.clone(), 0, 1, &message);
+    assert_eq!(world.found(), Some(Invariant::NothingLost));
+}
+
+#[test]
+fn i2_what_nobody_pushed_is_noticed() {
+    let mut world = World::new(false, false);
+    let mut other = world.push(None);
+    other.headers = [("h", "v")].into_iter().collect();
+    world.book.readable(&world.topic.clone(), 0, 2, &other);
+    assert_eq!(world.found(), Some(Invariant::NothingInvented));
+}
+
+#[test]
+fn i2_another_payload_is_noticed_when_it_is_delivered() {
+    let mut world = World::new(false, false);
+    let mut message = world.push(None);
+    let token = world.grab(0, 0, 1);
+    message.payload = "message 7".into();
+    world.start(0, &message, token);
+    assert_eq!(world.found(), Some(Invariant::NothingInvented));
+}
+
+#[test]
+fn i3_a_second_start_under_at_most_once_is_noticed() {
+    let mut world = World::new(false, true);
+    let message = world.push(None);
+    let token = world.grab(0, 0, 1);
+    let run = world.start(0, &message, token);
+    world.book.ended(run, How::Failed);
+    world.start(0, &message, token);
+    assert_eq!(world.found(), Some(Invariant::AtMostOnce));
+}
+
+#[test]
+fn i4_a_second_start_needs_a_failure() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    let token = world.grab(0, 0, 1);
+    let run = world.start(0, &message, token);
+    world.book.ended(run, How::Failed);
+    let run = world.start(0, &message, token);
+    assert_eq!(world.found(), None);
+    world.book.ended(run, How::Done);
+    world.start(0, &message, token);
+    assert_eq!(world.found(), Some(Invariant::AtLeastOnce));
+}
+
+#[test]
+fn i4_a_start_under_anothers_claim_is_noticed() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    let token = world.grab(0, 0, 1);
+    world.start(1, &message, token);
+    assert_eq!(world.found(), Some(Invariant::AtLeastOnce));
+}
+
+#[test]
+fn i4_what_still_runs_is_not_given_back() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    let token = world.grab(0, 0, 1);
+    world.start(0, &message, token);
+    world.state.give_back(&worker(0), token).unwrap();
+    world.commit(0);
+    assert_eq!(world.found(), Some(Invariant::AtLeastOnce));
+}
+
+#[test]
+fn i6_the_next_of_a_key_waits() {
+    let mut world = World::new(true, false);
+    let (first, second) = (world.push(None), world.push(None));
+    let token = world.grab(0, 0, 2);
+    let run = world.start(0, &first, token);
+    world.book.ended(run, How::Failed);
+    world.start(0, &second, token);
+    assert_eq!(world.found(), Some(Invariant::Ordered));
+}
+
+#[test]
+fn i6_a_shard_has_one_holder() {
+    let mut world = World::new(true, false);
+    (world.push(None), world.push(None));
+    world.grab(0, 0, 1);
+    world.grab(1, 1, 2);
+    assert_eq!(world.found(), Some(Invariant::Ordered));
+}
+
+#[test]
+fn i7_a_living_workers_claim_is_not_taken() {
+    let mut world = World::new(false, false);
+    world.push(None);
+    world.grab(0, 0, 1);
+    world.state.adopt(&worker(1), Rules::default(), |_| true);
+    world.commit(1);
+    assert_eq!(world.found(), Some(Invariant::StaleWriter));
+}
+
+#[test]
+fn i7_a_dead_workers_claim_may_be_taken_and_its_late_report_counts_nothing() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    let token = world.grab(0, 0, 1);
+    let run = world.start(0, &message, token);
+    world.now += TTL;
+    world.write(1, EntryKey::member(&group_name(), "a"), None);
+    let before = world.state.clone();
+    world.state.adopt(&worker(1), Rules::default(), |owner| owner == &worker(0));
+    world.commit(1);
+    assert_eq!(world.found(), None);
+    // The dead worker writes what it knew, as if nothing had happened.
+    world.state = before;
+    world.book.ended(run, How::Done);
+    world.settle(0, token, 0, Fate::Done);
+    assert_eq!(world.found(), Some(Invariant::StaleWriter));
+}
+
+#[test]
+fn i7_a_deleted_entry_stays_deleted() {
+    let mut world = World::new(false, false);
+    world.write(0, EntryKey::member(&group_name(), "a"), None);
+    world.write(0, EntryKey::member(&group_name(), "a"), Some("x".into()));
+    assert_eq!(world.found(), Some(Invariant::StaleWriter));
+}
+
+#[test]
+fn i8_a_cursor_passes_nothing_by() {
+    let mut world = World::new(false, false);
+    (world.push(None), world.push(None));
+    let grab = Grab { span: Span::from_range(0, 2, 1), end: Position::from_number(2), count: 1 };
+    world.state.grab(&worker(0), Rules::default(), &grab).unwrap();
+    world.commit(0);
+    assert_eq!(world.found(), Some(Invariant::Cursor));
+}
+
+#[test]
+fn i8_a_cursor_never_moves_back() {
+    let mut world = World::new(false, false);
+    world.push(None);
+    world.grab(0, 0, 1);
+    world.state.cursor = Position::default();
+    world.commit(0);
+    assert_eq!(world.found(), Some(Invariant::Cursor));
+}
+
+#[test]
+fn i9_a_start_before_the_due_time_is_noticed() {
+    let mut world = World::new(false, false);
+    let message = world.push(Some(1_001));
+    let token = world.grab(0, 0, 1);
+    world.start(0, &message, token);
+    assert_eq!(world.found(), Some(Invariant::DueTime));
+}
+
+#[test]
+fn i10_counts_are_compared() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    let token = world.grab(0, 0, 1);
+    let run = world.start(0, &message, token);
+    world.book.ended(run, How::Done);
+    world.settle(0, token, 0, Fate::Done);
+    world.book.compare("t", "g", &GroupStatus { done: 2, ..GroupStatus::default() });
+    assert_eq!(world.found(), Some(Invariant::CountsConserve));
+}
+
+#[test]
+fn i10_a_tally_counts_what_was_settled() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    let token = world.grab(0, 0, 1);
+    let run = world.start(0, &message, token);
+    world.book.ended(run, How::Done);
+    world.state.tally.done += 1;
+    world.settle(0, token, 0, Fate::Done);
+    assert_eq!(world.found(), Some(Invariant::CountsConserve));
+}
+
+#[test]
+fn i11_only_the_silent_are_declared_dead() {
+    let mut world = World::new(false, false);
+    world.now += TTL - Duration::from_millis(1);
+    world.write(1, EntryKey::member(&group_name(), "a"), None);
+    assert_eq!(world.found(), Some(Invariant::Drains));
+}
+
+#[test]
+fn i11_what_the_dead_held_is_taken_over() {
+    let mut world = World::new(false, false);
+    world.push(None);
+    world.grab(0, 0, 1);
+    let dead = world.nodes[0];
+    world.book.quiet_begins(|node| node != dead);
+    world.book.dead_are_relieved();
+    assert_eq!(world.found(), Some(Invariant::Drains));
+}
+
+#[test]
+fn i11_what_is_left_over_is_named() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    assert!(world.book.left_over().unwrap().0.contains(&message.id.to_string()));
+    world.book.not_drained(0, TTL);
+    assert_eq!(world.found(), Some(Invariant::Drains));
+}

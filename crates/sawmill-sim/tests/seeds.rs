@@ -1,0 +1,59 @@
+//! Whole histories: the core keeps its promises, the same seed gives the same history, and every fault really strikes.
+#![allow(clippy::unwrap_used)]
+
+use sawmill_sim::FaultKind;
+use sawmill_sim::checker::Invariant;
+use sawmill_sim::runner::{self, Batch, Summary};
+
+fn seeds(start: u64, seeds: u64, threads: usize) -> Summary {
+    runner::run(Batch { start, seeds, threads, bug: None }, &|_| {})
+}
+
+fn fine(summary: &Summary) {
+    if let Some(failure) = &summary.failure {
+        panic!("seed {}: {}", failure.seed, failure.found);
+    }
+}
+
+#[test]
+fn fifty_seeds_find_nothing() {
+    let summary = seeds(0, 50, 2);
+    fine(&summary);
+    assert_eq!(summary.seeds, 50);
+    for invariant in Invariant::ALL {
+        assert!(summary.checks.of(*invariant) > 0, "{invariant} was never checked");
+    }
+}
+
+#[test]
+fn the_same_seeds_give_the_same_hash_on_any_number_of_threads() {
+    let (one, again, two) = (seeds(7, 12, 1), seeds(7, 12, 1), seeds(7, 12, 2));
+    assert_eq!(one.hash, again.hash);
+    assert_eq!(one.hash, two.hash);
+    assert_eq!((one.starts, one.time, &one.tally), (two.starts, two.time, &two.tally));
+    assert_ne!(one.hash, seeds(8, 12, 2).hash);
+}
+
+#[test]
+fn every_kind_of_fault_strikes_within_a_hundred_seeds() {
+    let summary = seeds(100, 100, 2);
+    fine(&summary);
+    for kind in FaultKind::ALL {
+        assert!(summary.tally.count(*kind) > 0, "{} never struck", kind.name());
+    }
+}
+
+#[test]
+fn a_bug_of_an_engine_is_found() {
+    use sawmill_sim::EngineBug;
+    for (bug, invariant) in
+        [(EngineBug::CursorById, Invariant::Cursor), (EngineBug::PromoteEarly, Invariant::DueTime)]
+    {
+        let summary = runner::run(Batch { start: 0, seeds: 100, threads: 2, bug: Some(bug) }, &|_| {});
+        let failure = summary.failure.unwrap();
+        let runner::Found::Violation(violation) = &failure.found else { panic!("{}", failure.found) };
+        assert_eq!(violation.invariant, invariant);
+        let lines = runner::lines_that_matter(&failure, Some(bug), None, 40);
+        assert!(lines.last().unwrap().text.contains("invariant"), "{:?}", lines.last());
+    }
+}
