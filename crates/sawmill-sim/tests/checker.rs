@@ -266,7 +266,8 @@ fn i6_the_next_of_a_key_waits() {
 #[test]
 fn i6_a_shard_has_one_holder() {
     let mut world = World::new(true, false);
-    (world.push(None), world.push(None));
+    world.push(None);
+    world.push(None);
     world.grab(0, 0, 1);
     world.grab(1, 1, 2);
     assert_eq!(world.found(), Some(Invariant::Ordered));
@@ -312,7 +313,8 @@ fn i7_a_deleted_entry_stays_deleted() {
 #[test]
 fn i8_a_cursor_passes_nothing_by() {
     let mut world = World::new(false, false);
-    (world.push(None), world.push(None));
+    world.push(None);
+    world.push(None);
     let grab = Grab { span: Span::from_range(0, 2, 1), end: Position::from_number(2), count: 1 };
     world.state.grab(&worker(0), Rules::default(), &grab).unwrap();
     world.commit(0);
