@@ -9,6 +9,7 @@ mod ending;
 mod invariant;
 mod members;
 mod messages;
+mod settled;
 mod shards;
 mod starts;
 
@@ -25,7 +26,8 @@ use crate::tasks::lock;
 pub use book::{Book, GroupRules, How, Rulebook, RunId, Started};
 pub use invariant::{Checks, Invariant, Violation};
 pub use messages::Intent;
-pub use shards::{Hidden, Written};
+pub use settled::Hidden;
+pub use shards::Written;
 
 /// How the line of a history begins that says what was wrong.
 pub(crate) const VIOLATION: &str = "!!! ";

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use sawmill::WorkerId;
 use sawmill::claim::Claim;
 use sawmill::ledger::{Entry, EntryKey, Version};
-use sawmill::log::Record;
 use sawmill::shard::ShardState;
-use sawmill::topic::{Lane, TopicName};
-use sawmill::{MessageId, WorkerId};
+use sawmill::topic::Lane;
 
 use super::book::{Book, How, Mirror};
 use super::invariant::Invariant;
+use super::settled::{Hidden, Settled};
 use crate::control::NodeId;
 
 /// An entry of the ledger was changed.
@@ -30,9 +30,6 @@ pub struct Written<'a> {
     /// Its value now; `None` if it is deleted.
     pub value: Option<&'a Bytes>,
 }
-
-/// What of a topic or lane is in the log and not readable.
-pub type Hidden<'a> = &'a dyn Fn(&TopicName) -> Vec<Record>;
 
 impl Book {
     /// An entry of the ledger was changed.
@@ -187,92 +184,6 @@ impl Book {
         });
     }
 
-    /// Invariants 1 and 8: a message counts as settled only if its handler said done under this very claim, or a copy of it
-    /// is on a lane by now; or if the group only logs its failures.
-    fn settled(
-        &mut self,
-        mirror: &Mirror,
-        change: &Change<'_>,
-        claim: &Claim,
-        number: u64,
-        hidden: Hidden<'_>,
-    ) -> Settled {
-        let place = (mirror.topic, mirror.shard, number);
-        let Some(lying) = self.places.get(&place) else { return Settled::Unsure };
-        let (id, origin, group) = (lying.id, lying.origin, mirror.group);
-        let doubled = self.is_doubled(mirror.topic, id);
-        let how = match doubled {
-            false => {
-                self.runs_at(group, place).filter(|run| run.token == claim.token).last().map(|run| run.how)
-            }
-            true => self.handled.get(&(group, origin)).and_then(|handling| {
-                let runs = handling.runs.iter().map(|run| &self.runs[run.0]);
-                let mut runs = runs.filter(|run| run.id == id && run.token == claim.token);
-                runs.clone().find(|run| run.how == Some(How::Done)).or(runs.next_back()).map(|run| run.how)
-            }),
-        };
-        let done = how == Some(Some(How::Done));
-        if done {
-            self.handled.entry((group, origin)).or_default().done += 1;
-        }
-        let only_logged = self.is_only_logged(group, origin, how.flatten());
-        let fine = done || only_logged || self.has_a_copy(group, id, origin, hidden);
-        self.check(Invariant::NothingLost, fine, |_| {
-            let what =
-                format!("{origin} counts as settled, its last run: {how:?}, and no copy of it is on a lane");
-            (
-                format!("{}: {what}", change.key),
-                vec![origin.to_string(), id.to_string(), change.key.to_owned()],
-            )
-        });
-        match (doubled, done) {
-            (true, _) => Settled::Unsure,
-            (false, true) => Settled::Done,
-            (false, false) => Settled::Otherwise,
-        }
-    }
-
-    /// True if the retry or the dead letter of this message, or of this copy of it, is in the log.
-    fn has_a_copy(&self, group: usize, id: MessageId, origin: MessageId, hidden: Hidden<'_>) -> bool {
-        let (retries, dead) = self
-            .handled
-            .get(&(group, origin))
-            .map_or((&[][..], &[][..]), |handling| (&handling.retries, &handling.dead));
-        // A copy is made from the one before it, so the copies of a message are numbered by their coming.
-        let depth = retries.iter().position(|copy| *copy == id).map_or(0, |at| at + 1);
-        if retries.len() + dead.len() > depth {
-            return true;
-        }
-        let new = |id: &MessageId| !retries.contains(id) && !dead.contains(id);
-        [Lane::Retry, Lane::Dead]
-            .iter()
-            .any(|lane| self.hidden_copies(group, origin, *lane, hidden).iter().any(new))
-    }
-
-    /// True if the dead letter of this message is in the log.
-    pub(super) fn is_dead(&self, group: usize, origin: MessageId, hidden: Hidden<'_>) -> bool {
-        self.handled.get(&(group, origin)).is_some_and(|handling| !handling.dead.is_empty())
-            || !self.hidden_copies(group, origin, Lane::Dead, hidden).is_empty()
-    }
-
-    /// The copies of this message that are on a lane and cannot be read yet.
-    fn hidden_copies(
-        &self,
-        group: usize,
-        origin: MessageId,
-        lane: Lane,
-        hidden: Hidden<'_>,
-    ) -> Vec<MessageId> {
-        let number = self.origins.get(&origin);
-        let topic = number.and_then(|number| self.pushed[*number].intent.topic.parse::<TopicName>().ok());
-        let (Some(topic), Ok(name)) = (topic, self.rules.groups[group].name.parse()) else {
-            return Vec::new();
-        };
-        let records = hidden(&topic.lane(&name, lane));
-        let of_it = records.iter().filter(|record| record.message.origin() == origin);
-        of_it.map(|record| record.message.id).collect()
-    }
-
     /// The cursor and the claims that are new: invariant 8, and who may grab.
     fn claims_opened(&mut self, mirror: &Mirror, change: &Change<'_>) {
         let (from, to) = (change.old.cursor.number().unwrap_or(0), change.new.cursor.number().unwrap_or(0));
@@ -325,18 +236,9 @@ impl Book {
     }
 }
 
-/// What the book makes of a message that is settled.
-#[derive(PartialEq, Eq)]
-enum Settled {
-    Done,
-    Otherwise,
-    /// It was doubled: which of its places a run was for cannot be told.
-    Unsure,
-}
-
 /// A commit to a shard's entry.
-struct Change<'a> {
-    key: &'a str,
+pub(super) struct Change<'a> {
+    pub(super) key: &'a str,
     node: NodeId,
     old: &'a ShardState,
     new: &'a ShardState,

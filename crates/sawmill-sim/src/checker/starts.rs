@@ -6,7 +6,7 @@ use sawmill::topic::Lane;
 
 use super::book::{Book, How, Mirror, Place, Run, RunId, Started};
 use super::invariant::Invariant;
-use super::shards::Hidden;
+use super::settled::Hidden;
 
 impl Book {
     /// A handler begins. Says by which number its end is to be told, and how often the group began it before.

@@ -1,24 +1,20 @@
 //! One seed, one history: the real core among crashing workers and a failing store, then quiet, then the accounts.
 
+mod director;
 mod people;
 mod plan;
 mod weather;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::topic::TopicSpec;
-
-use crate::checker::{Checker, Checks, Intent, Violation};
-use crate::control::NodeId;
-use crate::dice::Seeded;
+use crate::checker::{Checker, Checks, Violation};
 use crate::executor::{Ended, Limits, Sim};
 use crate::faults::{Faults, Tally};
-use crate::network::Seam;
 use crate::store::{EngineBug, Settings, SimStore};
-use crate::tasks::lock;
 use crate::trace::Line;
-use people::{Hand, World};
+use director::Director;
+use people::World;
 pub use plan::{GroupPlan, Manner, MessagePlan, Plan, PushPlan, TopicPlan, WorkerPlan};
 pub use weather::{Stroke, Trouble, Weather};
 
@@ -54,11 +50,6 @@ pub struct Options {
     pub lines: usize,
 }
 
-/// The stream of the seed by which trouble strikes.
-const STREAM: u32 = 2;
-/// After so much time in quiet nothing that was sent before is still on its way: the longest timeout and the longest delay.
-const SETTLING: Duration = Duration::from_secs(8);
-
 /// Runs the history of a seed.
 ///
 /// # Panics
@@ -90,226 +81,5 @@ pub fn run(seed: u64, options: Options) -> History {
         checks: book.checks().clone(),
         violation: book.violation().cloned(),
         lines: trace.lines().cloned().collect(),
-    }
-}
-
-/// Leads a history through its acts.
-struct Director {
-    world: World,
-    dice: Seeded,
-    hands: Vec<Hand>,
-    pushers: Vec<Arc<Mutex<bool>>>,
-}
-
-impl Director {
-    fn new(world: World) -> Self {
-        let dice = world.control.dice(STREAM);
-        Self { world, dice, hands: Vec::new(), pushers: Vec::new() }
-    }
-
-    async fn direct(mut self) {
-        self.set_up().await;
-        self.trouble().await;
-        self.quiet().await;
-        if self.world.checker.failed() {
-            return;
-        }
-        self.close().await;
-    }
-
-    async fn sleep(&self, time: Duration) {
-        self.world.control.env(NodeId::WORLD).sleep(time).await;
-    }
-
-    async fn set_up(&mut self) {
-        let world = self.world.clone();
-        let mill = world.mill(NodeId::WORLD);
-        for topic in &world.plan.topics {
-            let Ok(name) = topic.name.parse() else { return };
-            let spec = TopicSpec { shards: topic.shards, retention: topic.retention, ..TopicSpec::new(name) };
-            // The store is calm: this cannot fail.
-            let _ = mill.create_topic_with(&spec).await;
-        }
-        for message in &world.plan.messages {
-            world.checker.book().intended(Intent {
-                topic: world.plan.topics[message.topic].name.clone(),
-                key: message.key.clone(),
-                headers: message.headers.clone(),
-                due: None,
-            });
-        }
-        for worker in world.plan.workers.clone() {
-            self.join(worker);
-        }
-        // Every group has begun before the first message comes, so that nothing is trimmed before it could read it.
-        self.sleep(Duration::from_millis(300)).await;
-        for (number, pushes) in world.plan.pushers.iter().enumerate() {
-            self.pushers.push(world.start_pusher(number, pushes.clone()));
-        }
-    }
-
-    fn join(&mut self, worker: WorkerPlan) {
-        let hand = self.world.start_worker(self.hands.len(), worker);
-        let skew = self.world.plan.trouble.skew.as_millis() as u64;
-        if skew > 0 {
-            self.world.control.skew(hand.node, self.dice.below(2 * skew + 1) as i64 - skew as i64);
-        }
-        self.hands.push(hand);
-    }
-
-    // ── trouble ──
-
-    async fn trouble(&mut self) {
-        let world = self.world.clone();
-        let end = world.control.now() + world.plan.trouble.time;
-        world.store.set_faults(world.plan.weather.faults.clone());
-        while world.control.now() < end && !world.checker.failed() {
-            let pause = self.dice.delay(world.plan.trouble.pause);
-            self.sleep(pause.min(end.saturating_sub(world.control.now()))).await;
-            let strokes = &world.plan.trouble.strokes;
-            if !strokes.is_empty() {
-                let picked = self.dice.below(strokes.len() as u64) as usize;
-                self.strike(strokes[picked]);
-            }
-        }
-    }
-
-    fn strike(&mut self, stroke: Stroke) {
-        let control = self.world.control.clone();
-        let at_work: Vec<Hand> = self.hands.iter().filter(|hand| hand.works(&control)).cloned().collect();
-        let picked = at_work.get(self.dice.below(at_work.len() as u64) as usize).cloned();
-        let length = Trouble::how_long(&mut self.dice, self.world.plan.ttl);
-        match (stroke, picked) {
-            (Stroke::Outage, _) => {
-                let seam = if self.dice.below(2) == 0 { Seam::Log } else { Seam::Ledger };
-                let store = self.world.store.clone();
-                store.set_out(seam, true);
-                self.later(length / 2, move |_| store.set_out(seam, false));
-            }
-            (Stroke::Join, _) | (_, None) => {
-                if at_work.len() < 6 {
-                    self.replace(None);
-                }
-            }
-            (Stroke::Crash, Some(hand)) => {
-                control.crash(hand.node);
-                self.replace(Some(hand.group));
-            }
-            (Stroke::Freeze, Some(hand)) => {
-                control.freeze(hand.node);
-                self.later(length, move |world| world.control.thaw(hand.node));
-            }
-            (Stroke::CutOff, Some(hand)) => {
-                self.world.store.set_cut_off(hand.node, true);
-                self.later(length, move |world| world.store.set_cut_off(hand.node, false));
-            }
-            (Stroke::Stop | Stroke::Abort, Some(hand)) => {
-                hand.leave(&control, stroke == Stroke::Abort);
-                self.replace(Some(hand.group));
-            }
-        }
-    }
-
-    /// Mostly another worker comes for one that goes.
-    fn replace(&mut self, group: Option<usize>) {
-        let groups = self.world.plan.groups.len() as u64;
-        let group = group.unwrap_or_else(|| self.dice.below(groups) as usize);
-        if self.dice.below(3) > 0 {
-            let slots = 1 + self.dice.below(4) as usize;
-            self.join(WorkerPlan { group, slots });
-        }
-    }
-
-    fn later(&self, time: Duration, what: impl FnOnce(&World) + Send + 'static) {
-        let world = self.world.clone();
-        self.world.control.spawn(NodeId::WORLD, async move {
-            world.control.env(NodeId::WORLD).sleep(time).await;
-            what(&world);
-        });
-    }
-
-    // ── quiet ──
-
-    async fn quiet(&mut self) {
-        let world = self.world.clone();
-        let control = &world.control;
-        world.store.set_faults(Faults { lost_hint: world.plan.weather.faults.lost_hint, ..Faults::calm() });
-        for seam in [Seam::Log, Seam::Ledger] {
-            world.store.set_out(seam, false);
-        }
-        for hand in self.hands.iter().filter(|hand| control.is_alive(hand.node)) {
-            control.thaw(hand.node);
-            world.store.set_cut_off(hand.node, false);
-        }
-        for group in 0..world.plan.groups.len() {
-            self.man(group);
-        }
-        self.sleep(SETTLING).await;
-        let began = control.now();
-        world.checker.book().quiet_begins(|node| control.is_alive(node));
-        let relief = world.plan.ttl + Duration::from_secs(5);
-        let limit = world.plan.drain_limit();
-        let (mut relieved, mut pushed) = (false, None);
-        while !world.checker.failed() {
-            let passed = control.now() - began;
-            if passed >= relief && !std::mem::replace(&mut relieved, true) {
-                world.checker.book().dead_are_relieved();
-            }
-            let hidden = self.hidden();
-            let all_pushed = self.pushers.iter().all(|done| *lock(done));
-            if all_pushed && pushed.is_none() {
-                pushed = Some(control.now());
-            }
-            if all_pushed && hidden == 0 && world.checker.book().left_over().is_none() {
-                return world.checker.book().drained();
-            }
-            // The backlog cannot drain before the last message has come.
-            let since = pushed.map(|pushed| control.now() - pushed);
-            if since.is_some_and(|since| since > limit) {
-                return world.checker.book().not_drained(hidden, passed);
-            }
-            self.sleep(Duration::from_millis(250)).await;
-            // A handler may have stopped the last worker.
-            for group in 0..world.plan.groups.len() {
-                self.man(group);
-            }
-        }
-    }
-
-    /// Sees to it that two workers of a group are at work.
-    fn man(&mut self, group: usize) {
-        let control = self.world.control.clone();
-        let at_work = self.hands.iter().filter(|hand| hand.group == group && hand.works(&control)).count();
-        for _ in at_work..2 {
-            self.join(WorkerPlan { group, slots: 2 });
-        }
-    }
-
-    fn hidden(&self) -> usize {
-        let topics = self.world.checker.book().worked_topics();
-        topics.iter().map(|topic| self.world.store.hidden(topic).len()).sum()
-    }
-
-    async fn close(&mut self) {
-        let world = self.world.clone();
-        let leaving: Vec<_> = self.hands.iter().filter(|hand| hand.works(&world.control)).collect();
-        let gone: Vec<_> = leaving.iter().map(|hand| hand.leave(&world.control, false)).collect();
-        let patience = world.control.now() + 3 * world.plan.ttl + Duration::from_secs(10);
-        while !gone.iter().all(|gone| *lock(gone)) {
-            if world.control.now() > patience {
-                return world.checker.book().not_ended("a worker did not stop");
-            }
-            self.sleep(Duration::from_millis(50)).await;
-        }
-        world.checker.book().all_is_there();
-        let mill = world.mill(NodeId::WORLD);
-        for topic in &world.plan.topics {
-            for group in &world.plan.groups {
-                match mill.status(&topic.name, &group.name).await {
-                    Ok(status) => world.checker.compare(&topic.name, &group.name, &status),
-                    Err(error) => world.checker.book().not_ended(&format!("no status: {error}")),
-                }
-            }
-        }
     }
 }

@@ -1,146 +1,17 @@
 //! The checker itself: hand-made histories, a right one and one wrong in each way.
 #![allow(clippy::unwrap_used)]
 
+mod world;
+
 use std::time::Duration;
 
-use bytes::Bytes;
-use sawmill::clock::Timestamp;
-use sawmill::ledger::{Entry, EntryKey, Version};
+use sawmill::ledger::EntryKey;
 use sawmill::log::{Position, Span};
 use sawmill::message::Headers;
-use sawmill::shard::{Fate, Grab, Report, Rules, ShardState};
-use sawmill::topic::{GroupName, Topic};
-use sawmill::{GroupStatus, Message, MessageId, Token, WorkerId};
-use sawmill_sim::checker::{Book, GroupRules, How, Intent, Invariant, Rulebook, RunId, Started, Written};
-use sawmill_sim::{NodeId, Sim};
-
-const TTL: Duration = Duration::from_secs(2);
-
-/// A small world: one topic with one shard, one group, and workers `a` and `b` on nodes of their own.
-struct World {
-    book: Book,
-    topic: Topic,
-    nodes: Vec<NodeId>,
-    versions: std::collections::BTreeMap<String, (u64, Bytes)>,
-    state: ShardState,
-    now: Duration,
-}
-
-impl World {
-    fn new(ordered: bool, once: bool) -> Self {
-        let group = GroupRules {
-            name: "g".into(),
-            topics: vec!["t".into()],
-            ordered,
-            once,
-            logs_failures: false,
-            retries: 1,
-        };
-        let sim = Sim::new(0);
-        let rules = Rulebook { ttl: TTL, skew: Duration::ZERO, groups: vec![group] };
-        let topic = Topic {
-            name: "t".parse().unwrap(),
-            uid: "t1".into(),
-            shards: 1,
-            retention: Duration::from_secs(60),
-        };
-        let nodes = vec![sim.add_node("a"), sim.add_node("b")];
-        let (book, versions) = (Book::new(rules), Default::default());
-        let mut world =
-            Self { book, topic, nodes, versions, state: ShardState::default(), now: Duration::from_secs(1) };
-        world.write(0, EntryKey::member(&group_name(), "a"), Some("x".into()));
-        world.write(1, EntryKey::member(&group_name(), "b"), Some("x".into()));
-        world
-    }
-
-    fn write(&mut self, node: usize, key: EntryKey, value: Option<Bytes>) {
-        let old = self.versions.get(key.as_str()).cloned();
-        let version = old.as_ref().map_or(1, |(version, _)| version + 1);
-        match &value {
-            Some(value) => self.versions.insert(key.as_str().to_owned(), (version, value.clone())),
-            None => self.versions.remove(key.as_str()),
-        };
-        let old = old.map(|(version, value)| Entry { key: key.clone(), version: Version(version), value });
-        let written = Written {
-            at: self.now,
-            node: self.nodes[node],
-            key: &key,
-            old: old.as_ref(),
-            version: Version(version),
-            value: value.as_ref(),
-        };
-        self.book.committed(&written, &|_| Vec::new());
-    }
-
-    /// Pushes message number `n` (from 0) with a key, acknowledged and readable as number `n + 1`.
-    fn push(&mut self, due: Option<u64>) -> Message {
-        let due = due.map(Timestamp::from_millis);
-        let intent = Intent { topic: "t".into(), key: Some("k".into()), headers: Headers::default(), due };
-        let number = self.book.intended(intent);
-        let message = message(number, due);
-        self.book.acknowledged(&[number], &[message.id]);
-        self.book.readable(&self.topic, 0, number as u64 + 1, &message);
-        message
-    }
-
-    fn commit(&mut self, node: usize) {
-        let (key, value) = (EntryKey::shard(&self.topic, &group_name(), 0), self.state.encode());
-        self.write(node, key, Some(value));
-    }
-
-    fn grab(&mut self, node: usize, from: u64, to: u64) -> Token {
-        let count = (to - from) as u32;
-        let grab =
-            Grab { span: Span::from_range(from, to, count as usize), end: Position::from_number(to), count };
-        let token = self.state.grab(&worker(node), Rules::default(), &grab).unwrap();
-        self.commit(node);
-        token
-    }
-
-    fn settle(&mut self, node: usize, token: Token, index: u32, fate: Fate) {
-        let report =
-            Report { token, fates: [(fate, [index].into_iter().collect())].into(), ..Report::default() };
-        self.state.settle(&worker(node), &report).unwrap();
-        self.commit(node);
-    }
-
-    fn start(&mut self, node: usize, message: &Message, token: Token) -> RunId {
-        let started = Started {
-            group: "g",
-            topic: "t",
-            message,
-            origin: message.id,
-            token,
-            node: self.nodes[node],
-            at: self.now,
-            wall: Timestamp::from_millis(1_000),
-        };
-        self.book.started(&started, &|_| Vec::new()).0
-    }
-
-    fn found(&self) -> Option<Invariant> {
-        self.book.violation().map(|violation| violation.invariant)
-    }
-}
-
-fn group_name() -> GroupName {
-    "g".parse().unwrap()
-}
-
-fn worker(node: usize) -> WorkerId {
-    WorkerId::new(["a", "b"][node])
-}
-
-fn message(number: usize, due: Option<Timestamp>) -> Message {
-    Message {
-        id: MessageId::from_u128(1000 + number as u128),
-        key: Some("k".into()),
-        payload: Intent::payload(number),
-        headers: Headers::default(),
-        due,
-        created: Timestamp::from_millis(1),
-    }
-}
+use sawmill::shard::{Fate, Grab, Rules};
+use sawmill::{GroupStatus, MessageId};
+use sawmill_sim::checker::{How, Intent, Invariant};
+use world::{TTL, World, group_name, worker};
 
 #[test]
 fn a_right_history_is_right() {
@@ -266,7 +137,8 @@ fn i6_the_next_of_a_key_waits() {
 #[test]
 fn i6_a_shard_has_one_holder() {
     let mut world = World::new(true, false);
-    (world.push(None), world.push(None));
+    world.push(None);
+    world.push(None);
     world.grab(0, 0, 1);
     world.grab(1, 1, 2);
     assert_eq!(world.found(), Some(Invariant::Ordered));
@@ -312,7 +184,8 @@ fn i7_a_deleted_entry_stays_deleted() {
 #[test]
 fn i8_a_cursor_passes_nothing_by() {
     let mut world = World::new(false, false);
-    (world.push(None), world.push(None));
+    world.push(None);
+    world.push(None);
     let grab = Grab { span: Span::from_range(0, 2, 1), end: Position::from_number(2), count: 1 };
     world.state.grab(&worker(0), Rules::default(), &grab).unwrap();
     world.commit(0);

@@ -1,0 +1,109 @@
+//! When a message counts as settled: its handler said done, or a copy of it is on a lane by then.
+
+use sawmill::MessageId;
+use sawmill::claim::Claim;
+use sawmill::log::Record;
+use sawmill::topic::{Lane, TopicName};
+
+use super::book::{Book, How, Mirror, Run};
+use super::invariant::Invariant;
+use super::shards::Change;
+
+/// What of a topic or lane is in the log and not readable.
+pub type Hidden<'a> = &'a dyn Fn(&TopicName) -> Vec<Record>;
+
+/// What the book makes of a message that is settled.
+#[derive(PartialEq, Eq)]
+pub(super) enum Settled {
+    Done,
+    Otherwise,
+    /// It was doubled: which of its places a run was for cannot be told.
+    Unsure,
+}
+
+impl Book {
+    /// Invariants 1 and 8: a message counts as settled only if its handler said done under this very claim, or a copy of it
+    /// is on a lane by now; or if the group only logs its failures.
+    pub(super) fn settled(
+        &mut self,
+        mirror: &Mirror,
+        change: &Change<'_>,
+        claim: &Claim,
+        number: u64,
+        hidden: Hidden<'_>,
+    ) -> Settled {
+        let place = (mirror.topic, mirror.shard, number);
+        let Some(lying) = self.places.get(&place) else { return Settled::Unsure };
+        let (id, origin, group) = (lying.id, lying.origin, mirror.group);
+        let doubled = self.is_doubled(mirror.topic, id);
+        let runs = self.handled.get(&(group, origin)).map_or(&[][..], |handling| &handling.runs);
+        let runs = runs.iter().map(|run| &self.runs[run.0]);
+        // Of a doubled message nobody can tell which of its places a run was for: any may do.
+        let here = |run: &&Run| run.token == claim.token && (run.place == place || (doubled && run.id == id));
+        let mut ends: Vec<Option<How>> = runs.filter(here).map(|run| run.how).collect();
+        let last = ends.last().copied();
+        if !doubled {
+            ends = last.into_iter().collect();
+        }
+        let done = ends.contains(&Some(How::Done));
+        let only_logged = ends.iter().any(|how| self.is_only_logged(group, origin, *how));
+        if done {
+            self.handled.entry((group, origin)).or_default().done += 1;
+        }
+        let fine = done || only_logged || self.has_a_copy(group, id, origin, hidden);
+        self.check(Invariant::NothingLost, fine, |_| {
+            let what =
+                format!("{origin} counts as settled, its last run: {last:?}, and no copy of it is on a lane");
+            (
+                format!("{}: {what}", change.key),
+                vec![origin.to_string(), id.to_string(), change.key.to_owned()],
+            )
+        });
+        match (doubled, done) {
+            (true, _) => Settled::Unsure,
+            (false, true) => Settled::Done,
+            (false, false) => Settled::Otherwise,
+        }
+    }
+
+    /// True if the retry or the dead letter of this message, or of this copy of it, is in the log.
+    fn has_a_copy(&self, group: usize, id: MessageId, origin: MessageId, hidden: Hidden<'_>) -> bool {
+        let (retries, dead) = self
+            .handled
+            .get(&(group, origin))
+            .map_or((&[][..], &[][..]), |handling| (&handling.retries, &handling.dead));
+        // A copy is made from the one before it, so the copies of a message are numbered by their coming.
+        let depth = retries.iter().position(|copy| *copy == id).map_or(0, |at| at + 1);
+        if retries.len() + dead.len() > depth {
+            return true;
+        }
+        let new = |id: &MessageId| !retries.contains(id) && !dead.contains(id);
+        [Lane::Retry, Lane::Dead]
+            .iter()
+            .any(|lane| self.hidden_copies(group, origin, *lane, hidden).iter().any(new))
+    }
+
+    /// True if the dead letter of this message is in the log.
+    pub(super) fn is_dead(&self, group: usize, origin: MessageId, hidden: Hidden<'_>) -> bool {
+        self.handled.get(&(group, origin)).is_some_and(|handling| !handling.dead.is_empty())
+            || !self.hidden_copies(group, origin, Lane::Dead, hidden).is_empty()
+    }
+
+    /// The copies of this message that are on a lane and cannot be read yet.
+    fn hidden_copies(
+        &self,
+        group: usize,
+        origin: MessageId,
+        lane: Lane,
+        hidden: Hidden<'_>,
+    ) -> Vec<MessageId> {
+        let number = self.origins.get(&origin);
+        let topic = number.and_then(|number| self.pushed[*number].intent.topic.parse::<TopicName>().ok());
+        let (Some(topic), Ok(name)) = (topic, self.rules.groups[group].name.parse()) else {
+            return Vec::new();
+        };
+        let records = hidden(&topic.lane(&name, lane));
+        let of_it = records.iter().filter(|record| record.message.origin() == origin);
+        of_it.map(|record| record.message.id).collect()
+    }
+}
