@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use super::line::{LineKey, Lines};
 use super::pace::Pace;
 use crate::claim::{Claim, Progress, Token, WorkerId};
 use crate::clock::Moment;
@@ -40,7 +40,7 @@ pub(crate) struct Bench {
     /// Messages of ordered groups that wait in place for their next attempt.
     waiting: BTreeMap<(Moment, u64), Item>,
     waits: u64,
-    lines: BTreeMap<LineKey, Line>,
+    lines: Lines,
     failed: Vec<Failed>,
     /// Unsettled messages of claims that are not being closed.
     in_hand: usize,
@@ -49,18 +49,6 @@ pub(crate) struct Bench {
     done: u64,
     /// Tasks that take messages from here.
     pub(super) runners: usize,
-}
-
-/// Messages of one key in one topic, lanes included, form a line.
-type LineKey = (usize, Bytes);
-
-/// A line of messages of which one runs at a time.
-#[derive(Default)]
-struct Line {
-    /// How many messages must be out of the way before the next one may come forward: the one that is ready, runs, waits
-    /// or has failed; and those that become dead letters without being started.
-    holders: usize,
-    queue: VecDeque<Item>,
 }
 
 /// A message in hand.
@@ -74,7 +62,7 @@ pub(crate) struct Item {
     deaths: u32,
     pub(crate) message: Arc<Message>,
     pub(crate) failures: Vec<Failure>,
-    line: Option<LineKey>,
+    pub(super) line: Option<LineKey>,
 }
 
 impl Item {
@@ -164,7 +152,7 @@ impl Bench {
             ready: VecDeque::new(),
             waiting: BTreeMap::new(),
             waits: 0,
-            lines: BTreeMap::new(),
+            lines: Lines::default(),
             failed: Vec::new(),
             in_hand: 0,
             running: 0,
@@ -243,19 +231,12 @@ impl Bench {
                 deaths: claim.deaths,
                 message: Arc::new(message),
                 failures: Vec::new(),
-                line: line.clone(),
+                line,
             };
-            match line.and_then(|line| self.lines.get_mut(&line)) {
-                Some(line) => line.queue.push_back(item),
-                None => {
-                    if let Some(line) = &item.line {
-                        self.lines.insert(line.clone(), Line { holders: 1, queue: VecDeque::new() });
-                    }
-                    match (failed_here > 0).then(|| wait(item.failed)).flatten() {
-                        Some(after) => self.wait(item, now + after),
-                        None => self.ready.push_back(item),
-                    }
-                }
+            let Some(item) = self.lines.join(item) else { continue };
+            match (failed_here > 0).then(|| wait(item.failed)).flatten() {
+                Some(after) => self.wait(item, now + after),
+                None => self.ready.push_back(item),
             }
         }
         self.in_hand += open;
@@ -312,9 +293,7 @@ impl Bench {
 
     /// Drops messages that are not running, and lets the next in their lines come forward.
     fn purge(&mut self, drop: impl Fn(&Item) -> bool) {
-        for line in self.lines.values_mut() {
-            line.queue.retain(|item| !drop(item));
-        }
+        self.lines.retain(|item| !drop(item));
         let mut freed = Vec::new();
         self.ready.retain(|item| {
             let dropped = drop(item);
@@ -335,23 +314,10 @@ impl Bench {
         }
     }
 
-    /// A message is out of the way of its line: if it was the last to be so, the next one comes forward.
-    fn advance(&mut self, key: Option<LineKey>) {
-        let Some(key) = key else { return };
-        let Some(line) = self.lines.get_mut(&key) else { return };
-        line.holders -= 1;
-        if line.holders > 0 {
-            return;
-        }
-        match line.queue.pop_front() {
-            Some(next) => {
-                line.holders = 1;
-                self.ready.push_back(next);
-            }
-            None => {
-                self.lines.remove(&key);
-            }
-        }
+    /// A message is out of the way of its line.
+    fn advance(&mut self, line: Option<LineKey>) {
+        let next = line.and_then(|line| self.lines.advance(&line));
+        self.ready.extend(next);
     }
 
     fn wait(&mut self, item: Item, until: Moment) {
@@ -476,11 +442,7 @@ impl Bench {
         };
         self.ready.retain(&mut pick);
         self.waiting.retain(|_, item| pick(item));
-        for line in self.lines.values_mut() {
-            let before = line.queue.len();
-            line.queue.retain(&mut pick);
-            line.holders += before - line.queue.len();
-        }
+        self.lines.retain_or_hold(&mut pick);
         buried.sort_by_key(|item| item.index);
         let copy = Copy::Dead { reason: reason.to_owned() };
         self.failed.extend(buried.into_iter().map(|item| Failed { item, source, copy: copy.clone() }));

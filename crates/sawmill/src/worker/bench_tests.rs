@@ -1,5 +1,7 @@
 //! The rules of the bench, one by one.
 
+use bytes::Bytes;
+
 use super::*;
 use crate::clock::Timestamp;
 use crate::log::{Position, Span};

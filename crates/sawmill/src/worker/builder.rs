@@ -1,0 +1,286 @@
+//! The settings of a worker, checked before it starts, and how it joins its group.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::bench::Bench;
+use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Worker, beat, foreman, tender};
+use crate::error::{Error, Result};
+use crate::handler::{self, Handler};
+use crate::ledger::{Commit, EntryKey, Write};
+use crate::member::Member;
+use crate::mill::Sawmill;
+use crate::retry::RetryPolicy;
+use crate::shard::Rules;
+use crate::topic::{GroupName, Lane, Topic, TopicSpec, check_name};
+
+/// The settings of a worker; made by [`Sawmill::worker`].
+#[derive(Clone)]
+#[must_use = "a worker runs when it is started"]
+pub struct WorkerBuilder {
+    pub(super) mill: Sawmill,
+    pub(super) topics: Vec<String>,
+    pub(super) group: String,
+    pub(super) name: String,
+    pub(super) slots: usize,
+    pub(super) ordered: bool,
+    pub(super) delivery: Delivery,
+    pub(super) retry: RetryPolicy,
+    pub(super) on_failure: OnFailure,
+    pub(super) ttl: Duration,
+    pub(super) poll: Duration,
+    pub(super) most_claimed: Option<usize>,
+}
+
+/// The limits within which a TTL makes sense.
+const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+
+impl WorkerBuilder {
+    pub(crate) fn new(mill: Sawmill, topics: Vec<String>) -> Self {
+        Self {
+            mill,
+            topics,
+            group: "default".to_owned(),
+            name: "worker".to_owned(),
+            slots: std::thread::available_parallelism().map_or(1, usize::from),
+            ordered: false,
+            delivery: Delivery::AtLeastOnce,
+            retry: RetryPolicy::default(),
+            on_failure: OnFailure::Dead,
+            ttl: Duration::from_secs(10),
+            poll: Duration::from_secs(1),
+            most_claimed: None,
+        }
+    }
+
+    /// The group it belongs to; `default` if not set. Every group sees every message.
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = group.into();
+        self
+    }
+
+    /// What its id begins with, for people. A random part is added, new at each start.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How many messages it runs at once; the number of cores if not set.
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// Strict order per key across all workers of the group: a message waits until the one before it with the same key is
+    /// done or dead. Other keys go on.
+    pub fn ordered(mut self) -> Self {
+        self.ordered = true;
+        self
+    }
+
+    /// How often a message may be run; at-least-once if not set.
+    pub fn delivery(mut self, delivery: Delivery) -> Self {
+        self.delivery = delivery;
+        self
+    }
+
+    /// When and how often failed messages are tried again.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// What to do with messages that are out of attempts.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    /// How long this worker may be silent before others declare it dead; 10 seconds if not set. It must be the same for
+    /// all workers of a group.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How often to look for messages when no hint comes; 1 second if not set.
+    pub fn poll(mut self, poll: Duration) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// The most messages to have claimed at once. Under at-most-once this is the most that one crash can lose.
+    pub fn most_claimed(mut self, most: usize) -> Self {
+        self.most_claimed = Some(most);
+        self
+    }
+
+    /// Joins the group and starts handling messages.
+    pub async fn start(self, handler: impl Handler) -> Result<Worker> {
+        let group: GroupName = self.group.parse()?;
+        check_name("worker", &self.name, 60)?;
+        self.check()?;
+        let mut sources = Vec::new();
+        for (index, name) in self.topics.iter().enumerate() {
+            let topic = self.mill.find_topic(name).await?;
+            self.agree_on_group(&topic, &group).await?;
+            sources.extend(self.lanes(index, topic, &group).await?);
+        }
+        // How far to grab ahead; ordered groups hold more, since messages wait in line behind others with their key.
+        let ahead = (2 * GRAB_MOST).max(self.slots);
+        let most = match self.ordered {
+            true => ahead.saturating_mul(2),
+            false => ahead.saturating_add(self.slots.saturating_mul(4)),
+        };
+        let (ahead, most) = match self.most_claimed {
+            Some(limit) => (ahead.min(limit), most.min(limit)),
+            None => (ahead, most),
+        };
+        let bench = Bench::new(self.slots, most, ahead, self.most_claimed.is_some());
+        let shared = Arc::new(Shared {
+            bench: Mutex::new(bench),
+            wake: Notify::new(),
+            stop: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            foreman_done: CancellationToken::new(),
+            drains: AtomicU64::new(0),
+            drained: watch::Sender::new(0),
+            ended: watch::Sender::new(None),
+            counts: Mutex::default(),
+            handler: Box::new(handler),
+            sources,
+            group,
+            builder: self,
+        });
+        let env = shared.builder.mill.env().clone();
+        // The first registration is awaited, so that a store that cannot be reached is the caller's to see.
+        let registered = beat::register(&shared).await?;
+        env.spawn(beat::run(shared.clone(), registered));
+        env.spawn(foreman::run(shared.clone()));
+        env.spawn(tender::run(shared.clone()));
+        Ok(Worker { shared })
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.topics.is_empty() {
+            return Err(Error::invalid("a worker needs at least one topic to work"));
+        }
+        if self.topics.iter().collect::<BTreeSet<_>>().len() < self.topics.len() {
+            return Err(Error::invalid("a topic is named twice: name each one once"));
+        }
+        if self.slots == 0 || self.most_claimed == Some(0) {
+            return Err(Error::invalid(
+                "a worker needs at least one slot, and must be allowed to claim one message",
+            ));
+        }
+        if !TTL_RANGE.contains(&self.ttl) {
+            return Err(Error::invalid(format!(
+                "a TTL of {:?} makes no sense: choose one from {:?} to {:?}",
+                self.ttl,
+                TTL_RANGE.start(),
+                TTL_RANGE.end()
+            )));
+        }
+        if self.poll.is_zero() {
+            return Err(Error::invalid(
+                "polling without a pause would load the store: choose a longer interval",
+            ));
+        }
+        if self.delivery == Delivery::ExactlyOnce {
+            self.mill.require_exactly_once()?;
+        }
+        Ok(())
+    }
+
+    /// Workers of one group must follow the same rules: the first one writes them down, the others must agree, unless
+    /// nobody is left who follows the old ones.
+    async fn agree_on_group(&self, topic: &Topic, group: &GroupName) -> Result<()> {
+        let ledger = self.mill.ledger();
+        let key = EntryKey::group(topic, group);
+        let mine = GroupSettings { ordered: self.ordered, delivery: self.delivery };
+        loop {
+            let entry = ledger.get(&key).await?;
+            if let Some(entry) = &entry {
+                let theirs: Option<GroupSettings> = serde_json::from_slice(&entry.value).ok();
+                if theirs.as_ref() == Some(&mine) {
+                    return Ok(());
+                }
+                let members = ledger.list(&EntryKey::members(group)).await?;
+                let works_it = |entry| Member::decode(entry).is_ok_and(|m| m.topics.contains(&topic.uid));
+                if let (Some(theirs), true) = (theirs, members.iter().any(works_it)) {
+                    return Err(Error::invalid(format!(
+                        "group {group} of topic {} is at work with {theirs}, and this worker wants {mine}: use the same \
+                         settings, choose another group, or stop its workers first",
+                        topic.name
+                    )));
+                }
+            }
+            let value = serde_json::to_vec(&mine).unwrap_or_default().into();
+            let write =
+                Write { key: key.clone(), expect: entry.map(|entry| entry.version), value: Some(value) };
+            match ledger.commit(write).await? {
+                Commit::Done(_) => return Ok(()),
+                // Someone else was faster, or nobody knows: look again.
+                Commit::Conflict | Commit::Unknown => {}
+            }
+        }
+    }
+
+    /// The shards that a worker of this topic looks at: the topic's, and those of its group's retry lane.
+    async fn lanes(&self, index: usize, topic: Topic, group: &GroupName) -> Result<Vec<SourceSpec>> {
+        let log = self.mill.log();
+        let lane = |lane, shards| TopicSpec {
+            shards,
+            retention: Duration::ZERO,
+            ..TopicSpec::new(topic.name.lane(group, lane))
+        };
+        let retry = log.create_topic(&lane(Lane::Retry, topic.shards.min(RETRY_SHARDS))).await?;
+        let dead = log.create_topic(&lane(Lane::Dead, 1)).await?;
+        let rules = Rules { ordered: self.ordered, once: self.delivery == Delivery::AtMostOnce };
+        let origin = Arc::new(handler::Source { topic: topic.name.clone(), group: group.clone() });
+        let lanes = Arc::new(Lanes { retry: retry.clone(), dead });
+        let mut sources = Vec::new();
+        for topic in [topic, retry] {
+            let topic = Arc::new(topic);
+            for shard in 0..topic.shards {
+                sources.push(SourceSpec {
+                    topic: topic.clone(),
+                    topic_index: index,
+                    shard,
+                    key: EntryKey::shard(&topic, group, shard),
+                    rules,
+                    origin: origin.clone(),
+                    lanes: lanes.clone(),
+                });
+            }
+        }
+        Ok(sources)
+    }
+}
+
+/// How many shards a retry lane has at most: failures are the few.
+const RETRY_SHARDS: u16 = 4;
+
+/// What the workers of a group must agree on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct GroupSettings {
+    ordered: bool,
+    delivery: Delivery,
+}
+
+impl std::fmt::Display for GroupSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let delivery = match self.delivery {
+            Delivery::AtLeastOnce => "at-least-once",
+            Delivery::AtMostOnce => "at-most-once",
+            Delivery::ExactlyOnce => "exactly-once",
+        };
+        write!(f, "{delivery}, {}", if self.ordered { "ordered" } else { "not ordered" })
+    }
+}
