@@ -99,6 +99,11 @@ impl SimStore {
         lock(&self.0.observers).push(observer);
     }
 
+    /// Shows effects to nobody any more: an observer may hold the store, and neither would ever be dropped.
+    pub fn dismiss_observers(&self) {
+        lock(&self.0.observers).clear();
+    }
+
     /// Changes what may go wrong, from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.0.network.set_faults(faults);

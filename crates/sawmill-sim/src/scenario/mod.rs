@@ -63,12 +63,13 @@ pub fn run(seed: u64, options: Options) -> History {
     let store = SimStore::new(&control, settings, Faults::calm());
     let checker = Arc::new(Checker::new(&control, &store, plan.rules()));
     store.observe(checker.clone());
-    let world = World { plan, control, store, checker: checker.clone() };
+    let world = World { plan, control, store: store.clone(), checker: checker.clone() };
     let limits = Limits { time: Duration::from_secs(100_000), steps: 5_000_000, ..Limits::default() };
     let ended = sim.run(limits, Director::new(world).direct());
     if ended != Ended::Finished(()) {
         checker.book().not_ended(&format!("{ended:?}"));
     }
+    store.dismiss_observers();
     let book = checker.book();
     let trace = sim.trace();
     History {
