@@ -171,10 +171,7 @@ impl Book {
         let Some(mirror) = self.mirror(group, place) else { return };
         let earlier = self.places.range((topic, shard, 0)..(topic, shard, number));
         let waits = earlier.filter(|(_, lying)| lying.key.as_ref() == Some(&key)).find(|(earlier, lying)| {
-            let claim = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim);
-            let token = claim.map(|claim| claim.token);
-            // Under at-most-once the ledger itself says of a claim that nothing of it will be started again.
-            let lost = claim.is_some_and(|claim| claim.lost);
+            let token = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim.token);
             let mut runs = self.runs_at(group, **earlier).filter(|run| Some(run.token) == token);
             let last = runs.next_back().and_then(|run| run.how);
             // Of a doubled message nobody can tell which of its places a run was for.
@@ -186,7 +183,7 @@ impl Book {
                 false => last == Some(How::Done) || self.is_only_logged(group, lying.origin, last),
             };
             let dead = || self.is_dead(group, lying.origin, hidden);
-            !(mirror.settled.contains(&earlier.2) || done || lost || dead())
+            !(mirror.settled.contains(&earlier.2) || done || dead())
         });
         let waits = waits.map(|(_, lying)| lying.origin);
         self.check(Invariant::Ordered, waits.is_none(), |_| {
