@@ -42,8 +42,8 @@ async fn main() -> Result<()> {
 }
 
 async fn send(mail: Context) -> Outcome {
-    let to = String::from_utf8_lossy(mail.key.as_deref().unwrap_or_default()).into_owned();
-    let text = String::from_utf8_lossy(&mail.payload).into_owned();
+    let to = String::from_utf8_lossy(mail.key().map(|key| &key[..]).unwrap_or_default()).into_owned();
+    let text = String::from_utf8_lossy(mail.payload()).into_owned();
     match text.as_str() {
         "" => Outcome::dead("there is nothing to send"),
         "mail 7" if mail.attempt() == 1 => Outcome::retry("the server is busy"),

@@ -85,6 +85,13 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
+impl From<std::time::SystemTime> for Timestamp {
+    fn from(time: std::time::SystemTime) -> Self {
+        let since = time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self::from_millis(since.as_millis().try_into().unwrap_or(u64::MAX))
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:03}s", self.0 / 1000, self.0 % 1000)
@@ -115,8 +122,7 @@ impl Clock for SystemClock {
     }
 
     fn wall(&self) -> Timestamp {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_millis(since.as_millis().try_into().unwrap_or(u64::MAX))
+        std::time::SystemTime::now().into()
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {

@@ -3,6 +3,8 @@
 //! The dead-letter lane is a topic like any other. What became of its letters is kept as for any group: the people who look
 //! after them are its one reader, and a claim of theirs holds the letters that are still to be decided on.
 
+use std::collections::BTreeSet;
+
 use crate::claim::{Progress, WorkerId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Commit, EntryKey, Write};
@@ -65,6 +67,9 @@ impl DeadLetters {
         let (_, state) = self.state().await?;
         let mut letters = Vec::new();
         for claim in &state.claims {
+            if letters.len() >= limit {
+                break;
+            }
             for (index, message) in (0..).zip(self.mill.log().reread(&self.dead, 0, &claim.span).await?) {
                 if !claim.done.contains(index) {
                     letters.push(DeadLetter { message });
@@ -80,7 +85,7 @@ impl DeadLetters {
                 break;
             }
         }
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         letters.retain(|letter| seen.insert(letter.id()));
         letters.truncate(limit);
         Ok(letters)
@@ -108,8 +113,10 @@ impl DeadLetters {
             Which::Ids(ids) => ids.contains(&message.origin()),
         };
         if let Which::Ids(ids) = &which {
-            for id in ids {
-                self.show(*id).await?;
+            let there: BTreeSet<MessageId> =
+                self.list(usize::MAX).await?.iter().map(DeadLetter::id).collect();
+            if let Some(id) = ids.iter().find(|id| !there.contains(id)) {
+                return Err(self.no_such_letter(*id));
             }
         }
         self.take_all().await?;

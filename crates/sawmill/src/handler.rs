@@ -1,14 +1,14 @@
 //! Handlers, and the context in which they run.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::claim::Token;
-use crate::message::{Message, MessageId};
+use crate::message::{Headers, Message, MessageId};
 use crate::outcome::{IntoOutcome, Outcome};
 use crate::topic::{GroupName, TopicName};
 
@@ -29,7 +29,7 @@ where
     }
 }
 
-/// One message, and what its handler may want to know. It can be used like the [`Message`] itself.
+/// One message, and what its handler may want to know.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(crate) message: Arc<Message>,
@@ -53,7 +53,22 @@ impl Context {
         self.message.origin()
     }
 
-    /// The message.
+    /// What the message says.
+    pub fn payload(&self) -> &Bytes {
+        &self.message.payload
+    }
+
+    /// Its key, if it has one.
+    pub fn key(&self) -> Option<&Bytes> {
+        self.message.key.as_ref()
+    }
+
+    /// The headers that the pusher gave it.
+    pub fn headers(&self) -> Headers {
+        self.message.own_headers()
+    }
+
+    /// The message as it lies in the log: at a retry a copy, with an id and headers of its own.
     pub fn message(&self) -> &Message {
         &self.message
     }
@@ -91,12 +106,5 @@ impl Context {
     /// Completes when the worker has been asked to stop. It waits for this handler, which may want to hurry.
     pub async fn stopping(&self) {
         self.stopping.cancelled().await;
-    }
-}
-
-impl Deref for Context {
-    type Target = Message;
-    fn deref(&self) -> &Message {
-        &self.message
     }
 }

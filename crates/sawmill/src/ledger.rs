@@ -121,9 +121,14 @@ impl EntryKey {
         Self(format!("shards/{}/{group}/", topic.uid))
     }
 
+    /// Before, or exactly, everything that is kept about a topic or a lane.
+    pub fn all_of(topic: &Topic) -> [EntryKey; 3] {
+        [Self::groups(topic), Self(format!("shards/{}/", topic.uid)), Self::duty(topic)]
+    }
+
     /// Who looks after a topic.
     pub fn duty(topic: &Topic) -> Self {
-        Self(format!("duties/{}", topic.uid))
+        Self(format!("duties/{}/keeper", topic.uid))
     }
 }
 

@@ -12,7 +12,7 @@
 //! mill.push("emails", Push::new("Hello Alice").key("alice")).await?;
 //!
 //! let worker = mill.worker("emails").slots(8).start(|mail: Context| async move {
-//!     println!("sending {:?}", mail.payload);
+//!     println!("sending {:?}", mail.payload());
 //! }).await?;
 //!
 //! worker.drained().await;
@@ -40,7 +40,7 @@
 //! use sawmill::{Context, Outcome};
 //!
 //! async fn send(mail: Context) -> Outcome {
-//!     match mail.payload.as_ref() {
+//!     match mail.payload().as_ref() {
 //!         b"" => Outcome::dead("there is nothing to send"),
 //!         _ if mail.attempt() == 1 => Outcome::retry("the server is busy"),
 //!         _ if mail.attempt() == 2 => Outcome::Snooze(Duration::from_secs(60)),

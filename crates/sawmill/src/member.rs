@@ -25,6 +25,8 @@ pub struct Member {
     pub topics: Vec<String>,
     /// How many messages it can run at once.
     pub slots: u32,
+    /// How long it may be silent, in milliseconds.
+    pub ttl_ms: u64,
 }
 
 impl Member {
@@ -63,9 +65,9 @@ pub struct Sightings {
 }
 
 impl Sightings {
-    /// Notes the entries as they are at this moment, and returns those that have not changed for a full TTL.
+    /// Notes the entries as they are at this moment, and returns those that have not changed for a full TTL: each one's
+    /// own, or the one given if it says none.
     pub fn look(&mut self, entries: &[Entry], now: Moment, ttl: Duration) -> Vec<Entry> {
-        let ttl = if planted::is(Bug::HastyDeath) { ttl / 2 } else { ttl };
         let before = std::mem::take(&mut self.seen);
         let mut silent = Vec::new();
         for entry in entries {
@@ -73,6 +75,8 @@ impl Sightings {
                 Some((version, since)) if *version == entry.version => *since,
                 _ => now,
             };
+            let ttl = Member::decode(entry).map_or(ttl, |member| Duration::from_millis(member.ttl_ms));
+            let ttl = if planted::is(Bug::HastyDeath) { ttl / 2 } else { ttl };
             if now.since(since) >= ttl {
                 silent.push(entry.clone());
             }
@@ -112,6 +116,16 @@ mod tests {
         sightings.look(&[entry("a", 2)], at(9), TTL);
         assert!(sightings.look(&[entry("a", 2)], at(18), TTL).is_empty());
         assert_eq!(sightings.look(&[entry("a", 2)], at(19), TTL).len(), 1);
+    }
+
+    #[test]
+    fn each_is_judged_by_its_own_ttl() {
+        let slow = Member { beat: 1, topics: Vec::new(), slots: 1, ttl_ms: 60_000 };
+        let entry = Entry { value: slow.encode(), ..entry("a", 1) };
+        let mut sightings = Sightings::default();
+        sightings.look(std::slice::from_ref(&entry), at(0), TTL);
+        assert!(sightings.look(std::slice::from_ref(&entry), at(59), TTL).is_empty());
+        assert_eq!(sightings.look(std::slice::from_ref(&entry), at(60), TTL).len(), 1);
     }
 
     #[test]

@@ -193,12 +193,12 @@ impl Log for Memory {
             .map(|want| {
                 let shard = shelf.shard(topic, want.shard)?;
                 let after = want.after.number()?;
-                let found = shard.messages.range(after + 1..).take(want.limit);
+                let found = shard.messages.range(after.saturating_add(1)..).take(want.limit);
                 let (numbers, messages): (Vec<u64>, Vec<Message>) =
                     found.map(|(n, m)| (*n, m.clone())).unzip();
                 let end = numbers.last().copied().unwrap_or(after);
                 let span = Span::from_range(after, end, messages.len());
-                let more = shard.messages.range(end + 1..).next().is_some();
+                let more = shard.messages.range(end.saturating_add(1)..).next().is_some();
                 Ok(Block { messages, span, end: Position::from_number(end), more })
             })
             .collect()
@@ -208,8 +208,11 @@ impl Log for Memory {
         let (after, upto, count) = span.range()?;
         let mut held = self.held();
         let shard = held.shelf(topic)?.shard(topic, shard)?;
-        let messages: Vec<Message> =
-            shard.messages.range(after + 1..upto.max(after) + 1).map(|(_, m)| m.clone()).collect();
+        let messages: Vec<Message> = shard
+            .messages
+            .range(after.saturating_add(1)..upto.max(after).saturating_add(1))
+            .map(|(_, m)| m.clone())
+            .collect();
         if messages.len() == count { Ok(messages) } else { Err(topic.gone(count, messages.len())) }
     }
 
@@ -240,7 +243,7 @@ impl Log for Memory {
         let shelf = held.shelf(topic)?;
         let mut backlog = Backlog { aside: shelf.aside.len() as u64, ..Backlog::default() };
         for (shard, position) in after {
-            let waiting = shelf.shard(topic, *shard)?.messages.range(position.number()? + 1..);
+            let waiting = shelf.shard(topic, *shard)?.messages.range(position.number()?.saturating_add(1)..);
             let oldest = waiting.clone().next().map(|(_, message)| message.created);
             backlog.ready.push(waiting.count() as u64);
             backlog.oldest = [backlog.oldest, oldest].into_iter().flatten().min();

@@ -8,7 +8,7 @@ use crate::dead::DeadLetters;
 use crate::engine::{self, Engine, Namespace};
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ledger::{EntryKey, Ledger};
+use crate::ledger::{EntryKey, Ledger, Write};
 use crate::log::{Log, Record};
 use crate::memory::MemoryEngine;
 use crate::message::{IdMaker, MessageId, Push};
@@ -128,10 +128,12 @@ impl Sawmill {
     /// Creates a topic with the usual settings, or finds the one that is there.
     pub async fn create_topic(&self, name: &str) -> Result<Topic> {
         let name = base_name(name)?;
-        match self.log().topic(&name).await? {
-            Some(topic) => Ok(topic),
-            None => self.log().create_topic(&TopicSpec::new(name)).await,
-        }
+        let topic = match self.log().topic(&name).await? {
+            Some(topic) => topic,
+            None => self.log().create_topic(&TopicSpec::new(name)).await?,
+        };
+        self.cached().insert(topic.name.clone(), topic.clone());
+        Ok(topic)
     }
 
     /// Creates a topic with settings of one's own. One that exists with another number of shards is an error.
@@ -148,28 +150,44 @@ impl Sawmill {
         Ok(topics)
     }
 
-    /// Deletes a topic with all its messages, and the lanes of its groups. Its workers stop.
+    /// Deletes a topic with all its messages, and all that its groups keep. Its workers stop.
     pub async fn delete_topic(&self, name: &str) -> Result<()> {
         let topic = self.find_topic(name).await?;
-        for other in self.log().topics().await? {
-            if other.name.base() == topic.name.base() {
-                self.log().delete_topic(&other).await?;
+        self.cached().retain(|name, _| name.base() != topic.name.base());
+        // The topic itself goes last: if this is cut short, it can be deleted again.
+        let mut doomed = self.log().topics().await?;
+        doomed.retain(|other| other.name.base() == topic.name.base());
+        doomed.sort_by_key(|other| other.name.as_lane().is_none());
+        for topic in &doomed {
+            self.log().delete_topic(topic).await?;
+            for prefix in EntryKey::all_of(topic) {
+                for entry in self.ledger().list(&prefix).await? {
+                    // A worker that has not noticed yet may write once more; what it leaves is small and never read.
+                    self.ledger()
+                        .commit(Write { key: entry.key, expect: Some(entry.version), value: None })
+                        .await?;
+                }
             }
         }
-        self.cached().retain(|name, _| name.base() != topic.name.base());
         Ok(())
     }
 
-    /// The topic with this name; an error if there is none.
+    /// The topic with this name, as it is now; an error if there is none.
     pub(crate) async fn find_topic(&self, name: &str) -> Result<Topic> {
         let name = base_name(name)?;
         self.find(&name).await
     }
 
-    async fn find(&self, name: &TopicName) -> Result<Topic> {
-        if let Some(topic) = self.cached().get(name) {
-            return Ok(topic.clone());
+    /// The topic with this name as it was last seen: for pushing, which notices if it is another by now.
+    async fn find_cached(&self, name: &TopicName) -> Result<Topic> {
+        let cached = self.cached().get(name).cloned();
+        match cached {
+            Some(topic) => Ok(topic),
+            None => self.find(name).await,
         }
+    }
+
+    async fn find(&self, name: &TopicName) -> Result<Topic> {
         let found = self.log().topic(name).await?;
         let topic = found.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("topic {name} does not exist: create it first"))
@@ -198,7 +216,7 @@ impl Sawmill {
         messages: impl IntoIterator<Item = M>,
     ) -> Result<Vec<MessageId>> {
         let name = base_name(topic)?;
-        let topic = self.find(&name).await?;
+        let topic = self.find_cached(&name).await?;
         let now = self.env().wall();
         let capabilities = self.log().capabilities();
         let messages: Vec<Push> = messages.into_iter().map(Into::into).collect();
@@ -222,7 +240,6 @@ impl Sawmill {
         match self.log().append(&topic, now, records.clone()).await {
             // The topic may have been deleted and created anew since it was looked up.
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.cached().remove(&name);
                 let topic = self.find(&name).await?;
                 self.log().append(&topic, now, records).await?;
             }
@@ -248,10 +265,12 @@ impl Sawmill {
         let topic = self.find_topic(topic).await?;
         let group: GroupName = group.parse()?;
         let lane = |lane| topic.name.lane(&group, lane);
-        let missing = |_| {
-            let what =
-                format!("topic {} has no group {group}: a group begins with its first worker", topic.name);
-            Error::new(ErrorKind::NotFound, what)
+        let missing = |error: Error| match error.kind() {
+            ErrorKind::NotFound => Error::new(
+                ErrorKind::NotFound,
+                format!("topic {} has no group {group}: a group begins with its first worker", topic.name),
+            ),
+            _ => error,
         };
         let dead = self.find(&lane(Lane::Dead)).await.map_err(missing)?;
         let retry = self.find(&lane(Lane::Retry)).await.map_err(missing)?;

@@ -70,7 +70,8 @@ impl<T: IntoOutcome, E: Display> IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> Outcome {
         match self {
             Ok(value) => value.into_outcome(),
-            Err(error) => Outcome::retry(error),
+            // The alternate form shows the causes, for errors that keep them.
+            Err(error) => Outcome::retry(format!("{error:#}")),
         }
     }
 }

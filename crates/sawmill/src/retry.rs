@@ -108,12 +108,17 @@ const KEPT_ERROR_BYTES: usize = 1000;
 impl Failure {
     /// A failure, its text cut to what is kept.
     pub(crate) fn new(attempt: u32, at: Timestamp, worker: &str, error: &str) -> Self {
-        let mut end = error.len().min(KEPT_ERROR_BYTES);
-        while !error.is_char_boundary(end) {
-            end -= 1;
-        }
-        Self { attempt, at, worker: worker.to_owned(), error: error[..end].to_owned() }
+        Self { attempt, at, worker: worker.to_owned(), error: cut(error).to_owned() }
     }
+}
+
+/// As much of a text as is kept with a message.
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(KEPT_ERROR_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// What a message on a lane says of itself, beyond what every message says.
@@ -156,7 +161,7 @@ impl Message {
     pub(crate) fn dead_copy(&self, failed: u32, failures: &[Failure], reason: &str) -> Message {
         let mut copy = self.copy("dead", failures);
         copy.headers.set(ATTEMPTS, failed.to_string());
-        copy.headers.set(REASON, reason.to_owned());
+        copy.headers.set(REASON, cut(reason).to_owned());
         copy.due = None;
         copy
     }

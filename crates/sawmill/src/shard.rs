@@ -36,6 +36,9 @@ pub fn shard_of(key: &[u8], shards: u16) -> u16 {
     (hash(&[key]) % u64::from(shards.max(1))) as u16
 }
 
+/// More tokens than any shard will ever give out.
+const LAST_TOKEN: u64 = 1 << 62;
+
 /// What a group knows about one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ShardState {
@@ -70,7 +73,7 @@ impl Tally {
             Fate::Dead => &mut self.dead,
             Fate::Dropped => &mut self.dropped,
         };
-        *counter += messages;
+        *counter = counter.saturating_add(messages);
     }
 
     /// How many there were in all.
@@ -148,6 +151,12 @@ impl ShardState {
             let what = format!("ledger entry {key} cannot be understood; was it written by a newer version?");
             Error::new(ErrorKind::Corrupt, what).caused_by(error)
         })?;
+        if state.token.0 > LAST_TOKEN {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("ledger entry {key}: token {} cannot be", state.token),
+            ));
+        }
         match state.claims.iter().find(|claim| !claim.done.is_sound(claim.count)) {
             None => Ok(state),
             Some(claim) => Err(Error::new(
@@ -232,7 +241,7 @@ impl ShardState {
                 continue;
             }
             if claim.owner.is_some() {
-                claim.deaths += 1;
+                claim.deaths = claim.deaths.saturating_add(1);
                 claim.lost |= claim.once && !planted::is(Bug::LostRunsAgain);
             }
             if !planted::is(Bug::DroppedFence) {

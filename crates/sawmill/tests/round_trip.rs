@@ -73,7 +73,7 @@ async fn g8_a_stopping_worker_reports_what_is_done_while_its_last_handler_runs()
             let (both_run, end) = (both_run.clone(), end.clone());
             async move {
                 both_run.wait().await;
-                if context.payload == "long" {
+                if context.payload() == "long" {
                     end.notified().await;
                 }
             }

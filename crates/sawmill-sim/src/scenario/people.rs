@@ -202,7 +202,7 @@ impl Drop for Telling {
 async fn handle(world: World, node: NodeId, context: Context) -> Outcome {
     let (run, before) = world.checker.started(node, &context);
     let number =
-        std::str::from_utf8(&context.payload).ok().and_then(|text| text.rsplit(' ').next()?.parse().ok());
+        std::str::from_utf8(context.payload()).ok().and_then(|text| text.rsplit(' ').next()?.parse().ok());
     let plan = number.and_then(|number: usize| world.plan.messages.get(number));
     let (takes, manner) = plan.map_or((Duration::ZERO, Manner::Done), |plan| (plan.takes, plan.manner));
     let env = world.control.env(node);

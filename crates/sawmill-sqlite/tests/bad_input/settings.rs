@@ -22,7 +22,7 @@ async fn settings_that_make_no_sense_are_refused() {
         refused(start, ErrorKind::Invalid, &said);
     }
     let start = worker().poll(Duration::ZERO).start(nothing).await;
-    refused(start, ErrorKind::Invalid, &["polling without a pause", "choose a longer interval"]);
+    refused(start, ErrorKind::Invalid, &["next to no pause", "or longer"]);
     let start = mill.worker_for(["jobs", "jobs"]).start(nothing).await;
     refused(start, ErrorKind::Invalid, &["named twice", "name each one once"]);
     let start = mill.worker_for(Vec::<String>::new()).start(nothing).await;

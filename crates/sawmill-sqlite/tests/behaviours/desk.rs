@@ -29,11 +29,11 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn payload(&self) -> String {
-        String::from_utf8_lossy(&self.context.payload).into_owned()
+        String::from_utf8_lossy(self.context.payload()).into_owned()
     }
 
     pub(crate) fn key(&self) -> String {
-        self.context.key.as_ref().map(|key| String::from_utf8_lossy(key).into_owned()).unwrap_or_default()
+        self.context.key().map(|key| String::from_utf8_lossy(key).into_owned()).unwrap_or_default()
     }
 }
 

@@ -38,7 +38,7 @@ async fn c3_nothing_starts_before_it_is_due_and_a_shard_goes_by_due_time() {
     desk.ended(7).await;
     let mut last = now;
     for run in &desk.runs()[1..] {
-        let due = run.context.due.unwrap();
+        let due = run.context.message().due.unwrap();
         assert!(run.at >= due, "{} started at {}, due at {due}", run.payload(), run.at);
         assert!(due >= last || run.payload() == "2200", "{} came too late", run.payload());
         last = due;
@@ -77,9 +77,10 @@ async fn c3_every_shard_ascends_also_when_much_has_become_due() {
     }
     let runs = desk.runs();
     assert_eq!(runs.len(), keys.len() * times.len());
-    assert!(runs.iter().all(|run| run.at >= run.context.due.unwrap()));
+    assert!(runs.iter().all(|run| run.at >= run.context.message().due.unwrap()));
     for key in &keys {
-        let due: Vec<_> = runs.iter().filter(|run| run.key() == *key).map(|run| run.context.due).collect();
+        let due: Vec<_> =
+            runs.iter().filter(|run| run.key() == *key).map(|run| run.context.message().due).collect();
         // What was due before it was pushed is in the order of the pushes.
         assert!(due.is_sorted() || !in_time, "{key}: {due:?}");
     }
@@ -115,6 +116,6 @@ async fn c4_equal_due_times_never_collide() {
     let runs = desk.runs();
     let run: BTreeSet<_> = runs.iter().map(|run| run.context.id()).collect();
     assert_eq!((runs.len(), run), (200, pushed), "each of them, once");
-    assert!(runs.iter().all(|run| run.at >= due && run.context.due == Some(due)));
+    assert!(runs.iter().all(|run| run.at >= due && run.context.message().due == Some(due)));
     assert_eq!(mill.status(&topic.name.to_string(), "default").await.unwrap().done, 200);
 }

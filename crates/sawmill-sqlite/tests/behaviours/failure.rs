@@ -52,11 +52,11 @@ async fn f8_what_failed_is_tried_again_later() {
     for (pair, attempt) in runs.windows(2).zip(2..) {
         let (before, after) = (&pair[0], &pair[1]);
         assert_eq!((after.context.id(), after.context.attempt()), (id, attempt));
-        assert_eq!(after.context.own_headers().text("lang"), Some("en"));
+        assert_eq!(after.context.headers().text("lang"), Some("en"));
         if attempt > 2 {
             // Jitter makes a wait up to a quarter shorter.
             assert!(after.at.since(before.at) >= wait * 3 / 4, "{:?} {:?}", before.at, after.at);
-            assert!(after.at >= after.context.due.unwrap());
+            assert!(after.at >= after.context.message().due.unwrap());
         }
     }
     eventually("it is done", async || mill.status("orders", "default").await.unwrap().done == 1).await;
@@ -160,7 +160,7 @@ async fn g11_a_person_can_queue_a_dead_message_again() {
         topic(&mill, "orders", 2).await;
         let desk = Desk::open();
         let builder = mill.worker("orders").delivery(delivery).ttl(LONG_TTL).poll(POLL);
-        let says = |context: &sawmill::Context| match &context.payload[..] {
+        let says = |context: &sawmill::Context| match &context.payload()[..] {
             b"good" => Outcome::Done,
             _ => Outcome::dead("bad"),
         };

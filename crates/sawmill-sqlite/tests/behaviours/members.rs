@@ -196,7 +196,7 @@ async fn q7_ten_workers_that_start_or_stop_together_settle_without_a_storm() {
 
     let mut stopping = JoinSet::new();
     for worker in workers {
-        stopping.spawn(worker.stop());
+        stopping.spawn(async move { worker.stop().await });
     }
     let counts = soon("all stop", stopping.join_all()).await;
     assert!(peek.members().await.is_empty());

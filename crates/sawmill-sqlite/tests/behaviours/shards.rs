@@ -154,7 +154,7 @@ async fn q4_a_shard_moves_only_when_its_old_holder_has_let_go() {
 /// A handler that blocks at the one desk for messages that say so, and uses the other for the rest.
 fn blocking(block: &Desk, quick: &Desk, name: &str) -> impl Handler {
     let (block, quick) = (block.seat(name), quick.seat(name));
-    move |context: Context| match &context.payload[..] {
+    move |context: Context| match &context.payload()[..] {
         b"block" => block.call(context),
         _ => quick.call(context),
     }

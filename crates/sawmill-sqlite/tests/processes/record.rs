@@ -44,7 +44,7 @@ impl Record {
     }
 
     pub(crate) fn started(&self, context: &Context, worker: &str) {
-        let key = context.key.as_ref().map(|key| String::from_utf8_lossy(key).into_owned());
+        let key = context.key().map(|key| String::from_utf8_lossy(key).into_owned());
         let (id, attempt) = (context.id(), context.attempt());
         self.note(Event::Started { id, key, worker: worker.to_owned(), attempt });
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Ended, Shared, slot};
+use super::{Shared, slot};
 use crate::claim::WorkerId;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
@@ -20,11 +20,12 @@ pub(super) struct Registered {
 /// Joins the group under a new id.
 pub(super) async fn register(shared: &Shared) -> Result<Registered> {
     let env = shared.env();
-    let id = WorkerId::new(format!("{}-{:08x}", shared.builder.name, env.dice().roll() as u32));
+    let id = WorkerId::new(format!("{}-{:016x}", shared.builder.name, env.dice().roll()));
     let member = Member {
         beat: 1,
         topics: shared.topics().iter().map(|topic| topic.uid.clone()).collect(),
         slots: u32::try_from(shared.builder.slots).unwrap_or(u32::MAX),
+        ttl_ms: shared.builder.ttl.as_millis() as u64,
     };
     let key = EntryKey::member(&shared.group, id.as_str());
     let write = Write { key: key.clone(), expect: None, value: Some(member.encode()) };
@@ -53,6 +54,8 @@ fn lease_until(shared: &Shared, sent: Moment) -> Moment {
 
 /// Beats until the foreman is done, then leaves the group.
 pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
+    // Whatever happens to this task: nobody waits for its end in vain.
+    let _ended = shared.ended.clone().drop_guard();
     let env = shared.env().clone();
     let interval = beat_interval(shared.builder.ttl);
     let mut pause = interval;
@@ -70,9 +73,11 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
                 interval
             }
             Ok(false) => {
-                tracing::warn!(member = %registered.key, "declared dead by others; joining anew");
-                shared.bench().evict();
-                shared.counts().rejoined += 1;
+                if shared.bench().me().is_some() {
+                    tracing::warn!(member = %registered.key, "declared dead by others; joining anew");
+                    shared.bench().evict();
+                    shared.counts().rejoined += 1;
+                }
                 match register(&shared).await {
                     Ok(anew) => {
                         registered = anew;
@@ -88,8 +93,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
             }
         };
     }
-    leave(&shared, registered).await;
-    shared.ended.send_replace(Some(Ended));
+    leave(&shared, &registered).await;
 }
 
 /// Writes the entry anew. False if it is gone.
@@ -124,11 +128,13 @@ async fn beat(shared: &Shared, registered: &mut Registered) -> Result<bool> {
 }
 
 /// Deletes the entry. If that fails, others will find it silent.
-async fn leave(shared: &Shared, registered: Registered) {
+pub(super) async fn leave(shared: &Shared, registered: &Registered) {
     shared.bench().evict();
     let write = Write { key: registered.key.clone(), expect: Some(registered.version), value: None };
-    match shared.builder.mill.ledger().commit(write).await {
-        Ok(_) => tracing::info!(member = %registered.key, "left"),
-        Err(error) => tracing::warn!(%error, member = %registered.key, "left without saying so"),
+    let ledger = shared.builder.mill.ledger();
+    match shared.env().within(shared.builder.ttl, ledger.commit(write)).await {
+        Some(Ok(_)) => tracing::info!(member = %registered.key, "left"),
+        Some(Err(error)) => tracing::warn!(%error, member = %registered.key, "left without saying so"),
+        None => tracing::warn!(member = %registered.key, "left without saying so: the store does not answer"),
     }
 }

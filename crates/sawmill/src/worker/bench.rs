@@ -18,6 +18,9 @@ use crate::planted::{self, Bug};
 use crate::retry::Failure;
 use crate::shard::{Fate, Report};
 
+/// With so many messages in hand, adopting more is left to others, or to later.
+const CROWDED: usize = 4000;
+
 /// The number of a claim on this bench. Unlike a token it differs between shards, and it is never used again.
 pub(crate) type Ticket = u64;
 
@@ -28,6 +31,8 @@ pub(crate) struct Bench {
     most: usize,
     /// What is done but not reported counts as in hand too, because a crash would not know of it.
     strict: bool,
+    /// Nobody else could run what waits here in line: the group is ordered.
+    hoards: bool,
     pace: Pace,
     /// Under which id this worker is a member; nothing starts while it is none.
     me: Option<WorkerId>,
@@ -68,7 +73,7 @@ pub(crate) struct Item {
 impl Item {
     /// Which attempt is next, from 1. A worker's death counts, because it may have been in the middle of one.
     pub(crate) fn attempt(&self) -> u32 {
-        1 + self.failed + self.deaths
+        self.failed.saturating_add(self.deaths).saturating_add(1)
     }
 }
 
@@ -138,8 +143,9 @@ pub(crate) struct Incoming {
 }
 
 impl Bench {
-    pub(crate) fn new(slots: usize, most: usize, ahead: usize, strict: bool) -> Self {
+    pub(crate) fn new(slots: usize, most: usize, ahead: usize, strict: bool, hoards: bool) -> Self {
         Self {
+            hoards,
             slots,
             most,
             strict,
@@ -227,7 +233,7 @@ impl Bench {
             let item = Item {
                 ticket,
                 index,
-                failed: message.failed_attempts() + failed_here,
+                failed: message.failed_attempts().saturating_add(failed_here),
                 deaths: claim.deaths,
                 message: Arc::new(message),
                 failures: Vec::new(),
@@ -372,7 +378,7 @@ impl Bench {
                 if let Some(failure) = failure {
                     *held.failures.entry(item.index).or_default() += 1;
                     held.dirty = true;
-                    item.failed += 1;
+                    item.failed = item.failed.saturating_add(1);
                     item.failures.push(failure);
                 }
                 if held.closing {
@@ -522,7 +528,13 @@ impl Bench {
         if !self.may_start(now) {
             return 0;
         }
-        let idle = self.idle_slots();
+        // Slots that are idle although there is enough in hand wait behind lines: more is grabbed each time, so that a long
+        // line does not make as many claims as it has messages.
+        let idle = match self.idle_slots() {
+            0 => 0,
+            idle if self.hoards => idle.max(self.in_hand / 4),
+            idle => idle,
+        };
         let wanted = self.pace.target().saturating_sub(self.in_hand).max(idle);
         wanted.min(self.most.saturating_sub(self.claimed()))
     }
@@ -530,6 +542,12 @@ impl Bench {
     /// How many messages count against the limit.
     fn claimed(&self) -> usize {
         if self.strict { self.held.values().map(|held| held.claimed).sum() } else { self.in_hand }
+    }
+
+    /// True if so much is in hand that nothing more should be adopted. What the dead left is not to wait for a worker that
+    /// is merely busy, so this is about memory alone.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.in_hand >= self.most.max(CROWDED)
     }
 
     /// True if nothing can be grabbed before something is reported.

@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn bench(slots: usize) -> Bench {
-    let mut bench = Bench::new(slots, 1000, 100, false);
+    let mut bench = Bench::new(slots, 1000, 100, false, false);
     bench.join(WorkerId::new("me"), at(1000));
     bench
 }
@@ -99,7 +99,7 @@ fn nothing_starts_past_the_lease_or_without_membership() {
     assert_eq!(bench.room(at(1000)), 0);
     bench.renew(at(2000));
     assert!(bench.next(at(1000)).is_some());
-    let mut bench = Bench::new(1, 10, 10, false);
+    let mut bench = Bench::new(1, 10, 10, false, false);
     take(&mut bench, 0, &[""]);
     assert!(bench.next(at(1)).is_none());
 }
@@ -239,7 +239,7 @@ fn what_is_buried_never_starts_and_its_key_waits_until_it_is_dead() {
 
 #[test]
 fn g10_a_limit_counts_what_is_done_and_not_reported() {
-    let mut bench = Bench::new(1, 2, 2, true);
+    let mut bench = Bench::new(1, 2, 2, true, false);
     bench.join(WorkerId::new("me"), at(1000));
     let ticket = take(&mut bench, 0, &["", ""]);
     let first = start(&mut bench).unwrap();
@@ -264,4 +264,14 @@ fn f3_room_is_what_free_slots_can_take() {
     finish(&mut bench, a);
     finish(&mut bench, b);
     assert!(bench.room(at(1)) >= 2);
+}
+
+#[test]
+fn an_ordered_worker_grabs_more_each_time_while_a_line_grows() {
+    let mut bench = Bench::new(1, 1000, 1, false, true);
+    bench.join(WorkerId::new("me"), at(1000));
+    take(&mut bench, 0, &["k"; 100]);
+    let first = start(&mut bench).unwrap();
+    bench.finish(first, Verdict::Again { after: SECOND * 60, failure: failure() }, Duration::ZERO, at(1));
+    assert_eq!(bench.room(at(1)), 25);
 }

@@ -13,8 +13,8 @@ use super::bench::Bench;
 use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Worker, beat, foreman, tender};
 use crate::error::{Error, Result};
 use crate::handler::{self, Handler};
-use crate::ledger::{Commit, EntryKey, Write};
-use crate::member::Member;
+use crate::ledger::{Commit, Entry, EntryKey, Write};
+use crate::member::{Member, Sightings};
 use crate::mill::Sawmill;
 use crate::retry::RetryPolicy;
 use crate::shard::Rules;
@@ -38,6 +38,8 @@ pub struct WorkerBuilder {
     pub(super) most_claimed: Option<usize>,
 }
 
+/// The shortest interval at which polling makes sense.
+const SHORTEST_POLL: Duration = Duration::from_millis(1);
 /// The limits within which a TTL makes sense.
 const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 
@@ -102,8 +104,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long this worker may be silent before others declare it dead; 10 seconds if not set. It must be the same for
-    /// all workers of a group.
+    /// How long this worker may be silent before others declare it dead; 10 seconds if not set.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -121,7 +122,31 @@ impl WorkerBuilder {
         self
     }
 
-    /// Joins the group and starts handling messages.
+    /// Joins the group and starts handling messages, on the tokio runtime that this is called on.
+    ///
+    /// Handlers share the runtime's threads with the task that keeps this worker a member of its group. One that blocks its
+    /// thread, computing or waiting, for a good part of the TTL gets the worker declared dead; put such work into
+    /// `tokio::task::spawn_blocking`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sawmill::{Context, RetryPolicy, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("thumbnails").await?;
+    /// let worker = mill
+    ///     .worker("thumbnails")
+    ///     .name("resizer")
+    ///     .slots(16)
+    ///     .retry(RetryPolicy::retries(3).backoff(Duration::from_secs(1), Duration::from_secs(60)))
+    ///     .start(|image: Context| async move {
+    ///         if image.payload().is_empty() { Err("there is no image") } else { Ok(()) }
+    ///     })
+    ///     .await?;
+    /// worker.stop().await;
+    /// # Ok(()) }
+    /// ```
     pub async fn start(self, handler: impl Handler) -> Result<Worker> {
         let group: GroupName = self.group.parse()?;
         check_name("worker", &self.name, 60)?;
@@ -142,7 +167,7 @@ impl WorkerBuilder {
             Some(limit) => (ahead.min(limit), most.min(limit)),
             None => (ahead, most),
         };
-        let bench = Bench::new(self.slots, most, ahead, self.most_claimed.is_some());
+        let bench = Bench::new(self.slots, most, ahead, self.most_claimed.is_some(), self.ordered);
         let shared = Arc::new(Shared {
             bench: Mutex::new(bench),
             wake: Notify::new(),
@@ -151,7 +176,7 @@ impl WorkerBuilder {
             foreman_done: CancellationToken::new(),
             drains: AtomicU64::new(0),
             drained: watch::Sender::new(0),
-            ended: watch::Sender::new(None),
+            ended: CancellationToken::new(),
             counts: Mutex::default(),
             handler: Box::new(handler),
             sources,
@@ -161,6 +186,7 @@ impl WorkerBuilder {
         let env = shared.builder.mill.env().clone();
         // The first registration is awaited, so that a store that cannot be reached is the caller's to see.
         let registered = beat::register(&shared).await?;
+        shared.builder.confirm_group(&shared, &registered).await?;
         env.spawn(beat::run(shared.clone(), registered));
         env.spawn(foreman::run(shared.clone()));
         env.spawn(tender::run(shared.clone()));
@@ -187,10 +213,11 @@ impl WorkerBuilder {
                 TTL_RANGE.end()
             )));
         }
-        if self.poll.is_zero() {
-            return Err(Error::invalid(
-                "polling without a pause would load the store: choose a longer interval",
-            ));
+        if self.poll < SHORTEST_POLL {
+            return Err(Error::invalid(format!(
+                "polling every {:?} is next to no pause and would load the store: choose {SHORTEST_POLL:?} or longer",
+                self.poll
+            )));
         }
         if self.delivery == Delivery::ExactlyOnce {
             self.mill.require_exactly_once()?;
@@ -198,27 +225,25 @@ impl WorkerBuilder {
         Ok(())
     }
 
+    fn settings(&self) -> GroupSettings {
+        GroupSettings { ordered: self.ordered, delivery: self.delivery }
+    }
+
     /// Workers of one group must follow the same rules: the first one writes them down, the others must agree, unless
     /// nobody is left who follows the old ones.
     async fn agree_on_group(&self, topic: &Topic, group: &GroupName) -> Result<()> {
         let ledger = self.mill.ledger();
         let key = EntryKey::group(topic, group);
-        let mine = GroupSettings { ordered: self.ordered, delivery: self.delivery };
+        let mine = self.settings();
         loop {
             let entry = ledger.get(&key).await?;
             if let Some(entry) = &entry {
-                let theirs: Option<GroupSettings> = serde_json::from_slice(&entry.value).ok();
+                let theirs = GroupSettings::decode(&entry.value);
                 if theirs.as_ref() == Some(&mine) {
                     return Ok(());
                 }
-                let members = ledger.list(&EntryKey::members(group)).await?;
-                let works_it = |entry| Member::decode(entry).is_ok_and(|m| m.topics.contains(&topic.uid));
-                if let (Some(theirs), true) = (theirs, members.iter().any(works_it)) {
-                    return Err(Error::invalid(format!(
-                        "group {group} of topic {} is at work with {theirs}, and this worker wants {mine}: use the same \
-                         settings, choose another group, or stop its workers first",
-                        topic.name
-                    )));
+                if self.is_at_work(topic, group).await? {
+                    return Err(mine.disagree(theirs, topic, group));
                 }
             }
             let value = serde_json::to_vec(&mine).unwrap_or_default().into();
@@ -230,6 +255,47 @@ impl WorkerBuilder {
                 Commit::Conflict | Commit::Unknown => {}
             }
         }
+    }
+
+    /// True if some worker of this topic is alive. Entries of workers that died without anybody left to notice are watched
+    /// for their TTL, and removed when they stay silent.
+    async fn is_at_work(&self, topic: &Topic, group: &GroupName) -> Result<bool> {
+        let (ledger, env) = (self.mill.ledger(), self.mill.env());
+        let works_it =
+            |entry: &Entry| Member::decode(entry).is_ok_and(|member| member.topics.contains(&topic.uid));
+        let mut sightings = Sightings::default();
+        let mut first: Option<Vec<Entry>> = None;
+        loop {
+            let mut members = ledger.list(&EntryKey::members(group)).await?;
+            members.retain(works_it);
+            let seen = first.get_or_insert_with(|| members.clone());
+            if members.iter().any(|member| !seen.contains(member)) {
+                // One has joined, or beaten.
+                return Ok(true);
+            }
+            if members.is_empty() {
+                return Ok(false);
+            }
+            for silent in sightings.look(&members, env.now(), self.ttl) {
+                let write = Write { key: silent.key, expect: Some(silent.version), value: None };
+                ledger.commit(write).await?;
+            }
+            env.sleep(self.ttl / 10).await;
+        }
+    }
+
+    /// Two workers with different rules may have joined an empty group at the same moment: the one whose rules are not
+    /// those of the group leaves again.
+    async fn confirm_group(&self, shared: &Shared, registered: &beat::Registered) -> Result<()> {
+        for topic in shared.topics().iter().filter(|topic| topic.name.as_lane().is_none()) {
+            let entry = self.mill.ledger().get(&EntryKey::group(topic, &shared.group)).await?;
+            let theirs = entry.and_then(|entry| GroupSettings::decode(&entry.value));
+            if theirs.as_ref() != Some(&self.settings()) {
+                beat::leave(shared, registered).await;
+                return Err(self.settings().disagree(theirs, topic, &shared.group));
+            }
+        }
+        Ok(())
     }
 
     /// The shards that a worker of this topic looks at: the topic's, and those of its group's retry lane.
@@ -272,6 +338,23 @@ const RETRY_SHARDS: u16 = 4;
 struct GroupSettings {
     ordered: bool,
     delivery: Delivery,
+}
+
+impl GroupSettings {
+    fn decode(value: &[u8]) -> Option<Self> {
+        serde_json::from_slice(value).ok()
+    }
+
+    /// The error of a worker that wants these rules in a group that has others.
+    fn disagree(&self, theirs: Option<GroupSettings>, topic: &Topic, group: &GroupName) -> Error {
+        let theirs =
+            theirs.map_or_else(|| "settings of a newer version".to_owned(), |theirs| theirs.to_string());
+        Error::invalid(format!(
+            "group {group} of topic {} is at work with {theirs}, and this worker wants {self}: use the same settings, \
+             choose another group, or stop its workers first",
+            topic.name
+        ))
+    }
 }
 
 impl std::fmt::Display for GroupSettings {

@@ -41,6 +41,7 @@ pub(super) async fn decide(shared: &Shared, change: Change) -> Decided {
     let env = shared.env();
     let value = change.state.encode();
     let write = Write { key: change.key.clone(), expect: change.expect, value: Some(value.clone()) };
+    let began = env.now();
     let mut pause = FIRST_PAUSE;
     // Until the first answer that nobody knows, an error means that nothing was written.
     let mut unsure = false;
@@ -69,7 +70,8 @@ pub(super) async fn decide(shared: &Shared, change: Change) -> Decided {
             Ok(Commit::Unknown | Commit::Conflict) | Err(_) => unsure = true,
         }
         loop {
-            if shared.abort.is_cancelled() {
+            let late = shared.stop.is_cancelled() && env.now().since(began) >= shared.builder.ttl;
+            if late || shared.abort.is_cancelled() {
                 return Decided::Failed(Error::invalid("stopped before a commit was decided"));
             }
             match ledger.get(&change.key).await.and_then(|entry| change.landed(entry.as_ref())) {

@@ -23,6 +23,9 @@ use crate::shard::ShardState;
 pub(super) const LINGER: Duration = Duration::from_millis(20);
 /// How often progress is reported while a claim is being worked.
 pub(super) const PROGRESS: Duration = Duration::from_millis(500);
+/// After how many news that led to nothing, and how long, there is a pause before the next.
+const FRUITLESS_NEWS: u32 = 10;
+const NEWS_PAUSE: Duration = Duration::from_millis(5);
 /// The shortest time between two looks around, whatever the hints say.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// The shortest wait when nothing happens; the longest is the builder's `poll`.
@@ -62,12 +65,16 @@ pub(super) struct Foreman {
     pub(super) members: BTreeSet<String>,
     pub(super) sightings: Sightings,
     pub(super) look_at: Moment,
+    /// How often there were news since messages were last found.
+    pub(super) fruitless_news: u32,
     pub(super) drain: u64,
     pub(super) wait: Duration,
 }
 
 /// Works until the worker is stopped.
 pub(super) async fn run(shared: Arc<Shared>) {
+    // Whatever happens to this task: the worker leaves, and others take over.
+    let _done = shared.foreman_done.clone().drop_guard();
     let source = |_| Source {
         known: None,
         maybe: Maybe::Unknown,
@@ -84,6 +91,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         members: BTreeSet::new(),
         sightings: Sightings::default(),
         look_at: Moment::default(),
+        fruitless_news: 0,
         drain: 0,
         wait: FIRST_WAIT,
         shared: shared.clone(),
@@ -92,7 +100,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut watch = shared.builder.mill.ledger().watch();
     while !shared.stop.is_cancelled() {
         match foreman.round().await {
-            Ok(true) => foreman.wait = FIRST_WAIT,
+            Ok(true) => {
+                foreman.wait = FIRST_WAIT;
+                foreman.fruitless_news = 0;
+            }
             Ok(false) => foreman.rest(&mut news, &mut watch).await,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 shared.stop_because(Some(format!("there is nothing left to work: {error}")));
@@ -106,7 +117,6 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
     }
     foreman.leave().await;
-    shared.foreman_done.cancel();
 }
 
 impl Foreman {
@@ -122,7 +132,8 @@ impl Foreman {
             }
         }
         let Some(me) = self.me.clone() else { return Ok(false) };
-        self.settle_failed().await?;
+        // Trouble with a lane must not keep the worker from everything else.
+        let settled = self.settle_failed().await;
         let now = self.shared.env().now();
         let drain = self.shared.drains.load(Ordering::SeqCst);
         if now >= self.look_at || drain > self.drain {
@@ -136,7 +147,7 @@ impl Foreman {
         if !grabbed && self.is_drained() {
             self.shared.drained.send_replace(self.drain);
         }
-        Ok(grabbed)
+        settled.map(|()| grabbed)
     }
 
     /// Forgets what it knows of the ledger, so that the next round looks anew.
@@ -183,7 +194,14 @@ impl Foreman {
             () = shared.stop.cancelled() => {}
             () = shared.wake.notified() => {}
             // With every slot taken there is nothing to do about news; they are not lost meanwhile.
-            () = news.next(), if has_room => self.maybe_anywhere(),
+            () = news.next(), if has_room => {
+                // News may be of other topics: if they lead to nothing time and again, there is a pause before each read.
+                self.fruitless_news = self.fruitless_news.saturating_add(1);
+                if self.fruitless_news > FRUITLESS_NEWS {
+                    env.sleep(NEWS_PAUSE).await;
+                }
+                self.maybe_anywhere();
+            }
             // The worker that still holds a shard of ours may have let go of it.
             () = watch.next(), if self.is_kept_out() => {
                 // Sooner than planned, but never later: hints may come all the time.

@@ -13,6 +13,8 @@ use crate::shard::{Grab, ShardState};
 
 /// The most messages in one block.
 const BLOCK: usize = super::GRAB_MOST;
+/// The most claims on a shard: they are one value in the ledger, and it is written anew with each change.
+const MOST_CLAIMS: usize = 1000;
 /// How many shards of which nothing is known are read at once, also if there is room for fewer messages.
 const LOOK_AHEAD: usize = 16;
 
@@ -20,6 +22,9 @@ impl Foreman {
     /// True if this worker may try to grab from this source.
     pub(super) fn may_try(&self, index: usize) -> bool {
         let (spec, source) = (self.spec(index), &self.sources[index]);
+        if source.known.as_ref().is_some_and(|(_, state)| state.claims.len() >= MOST_CLAIMS) {
+            return false;
+        }
         if !spec.rules.ordered {
             return true;
         }
@@ -117,10 +122,9 @@ impl Foreman {
                 Decided::Done(version, state) => {
                     let claim = state.claims.iter().find(|claim| claim.token == token).cloned();
                     self.written(index, version, state, reports);
-                    let still_me = shared.bench().me() == Some(me) || planted::is(Bug::RemovedGoesOn);
-                    if let Some(claim) = claim.filter(|_| still_me) {
+                    if let Some(claim) = claim {
                         grabbed.taken += block.messages.len();
-                        self.take(index, claim, block.messages);
+                        self.take(Some(me), index, claim, block.messages);
                         slot::fill(&shared);
                     }
                 }

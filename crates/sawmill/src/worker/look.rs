@@ -1,8 +1,8 @@
 //! Looking around: who is there, what did the dead leave, and which shards are whose.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::{Incoming, Ticket};
+use super::bench::Incoming;
 use super::decide::{Change, Decided, decide};
 use super::foreman::Foreman;
 use crate::claim::{Claim, Token, WorkerId};
@@ -22,15 +22,13 @@ impl Foreman {
         let ledger = shared.builder.mill.ledger();
         for topic in shared.topics() {
             let entries = ledger.list(&EntryKey::shards(&topic, &shared.group)).await?;
-            let mut entries = entries.into_iter().peekable();
-            for index in 0..self.sources.len() {
-                let key = self.spec(index).key.clone();
-                if self.spec(index).topic.uid != topic.uid {
-                    continue;
-                }
-                match entries.next_if(|entry| entry.key == key) {
+            let entries: BTreeMap<_, _> =
+                entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+            for index in (0..self.sources.len()).filter(|index| shared.sources[*index].topic.uid == topic.uid)
+            {
+                match entries.get(&self.spec(index).key) {
                     Some(entry) => {
-                        let state = ShardState::decode(&key, &entry.value)?;
+                        let state = ShardState::decode(&entry.key, &entry.value)?;
                         self.learn(index, me, Some(entry.version), state);
                     }
                     None => self.learn(index, me, None, ShardState::default()),
@@ -47,7 +45,9 @@ impl Foreman {
         if !planted::is(Bug::HintsOnly) {
             self.maybe_anywhere();
         }
-        self.look_at = shared.env().now() + shared.env().dice().jitter(shared.builder.poll);
+        // Others must be found dead in time, however seldom this worker polls for messages.
+        let interval = shared.builder.poll.min(shared.builder.ttl / 4);
+        self.look_at = shared.env().now() + shared.env().dice().jitter(interval);
         Ok(())
     }
 
@@ -123,7 +123,8 @@ impl Foreman {
             let rules = self.spec(index).rules;
             let (idle, may_start) = {
                 let bench = self.shared.bench();
-                (bench.idle_slots() > 0, bench.may_start(self.shared.env().now()))
+                let may_start = bench.may_start(self.shared.env().now()) && !bench.is_crowded();
+                (bench.idle_slots() > 0, may_start)
             };
             let source = &self.sources[index];
             if !may_start || !(source.mine || (idle && !rules.ordered)) {
@@ -160,6 +161,9 @@ impl Foreman {
         let shared = self.shared.clone();
         // Of a shard that is being let go nothing more is taken in hand: these are given back with the others.
         while let Some(at) = self.adopted.iter().position(|(index, _)| !shared.bench().is_closing(*index)) {
+            if shared.bench().is_crowded() {
+                return Ok(());
+            }
             let (index, claim) = self.adopted[at].clone();
             let spec = self.spec(index);
             let log = shared.builder.mill.log();
@@ -172,31 +176,22 @@ impl Foreman {
                 Err(error) => return Err(error),
             };
             self.adopted.remove(at);
-            if shared.bench().me() != self.me.as_ref() {
-                return Ok(());
-            }
-            let (lost, deaths) = (claim.lost, claim.deaths);
-            let ticket = self.take(index, claim, messages);
-            let mut bench = shared.bench();
-            if lost {
-                bench.bury(
-                    ticket,
-                    "lost: its worker died, and an at-most-once group never starts a message again",
-                );
-            } else if deaths >= MOST_DEATHS {
-                bench.bury(ticket, &format!("{deaths} workers died while they held it"));
-            }
+            let me = self.me.clone();
+            self.take(me.as_ref(), index, claim, messages);
         }
         Ok(())
     }
 
-    pub(super) fn take(&self, index: usize, claim: Claim, messages: Vec<Message>) -> Ticket {
+    /// Takes a claim in hand, unless this worker is not the one any more that it belongs to. What must not be run is marked
+    /// so in the same moment, before a slot can see it.
+    pub(super) fn take(&self, me: Option<&WorkerId>, index: usize, claim: Claim, messages: Vec<Message>) {
         let env = self.shared.env();
         let policy = self.shared.builder.retry;
         let wait = |failed| match policy.after(failed, env.dice()) {
             Next::After(wait) => Some(wait),
             Next::AtOnce | Next::GiveUp => None,
         };
+        let (lost, deaths) = (claim.lost, claim.deaths);
         let incoming = Incoming {
             source: index,
             topic: self.spec(index).topic_index,
@@ -204,7 +199,17 @@ impl Foreman {
             messages,
             cancelled: self.shared.abort.child_token(),
         };
-        self.shared.bench().take(incoming, wait, env.now())
+        let mut bench = self.shared.bench();
+        if bench.me() != me && !planted::is(Bug::RemovedGoesOn) {
+            return;
+        }
+        let ticket = bench.take(incoming, wait, env.now());
+        if lost {
+            let reason = "lost: its worker died, and an at-most-once group never starts a message again";
+            bench.bury(ticket, reason);
+        } else if deaths >= MOST_DEATHS {
+            bench.bury(ticket, &format!("{deaths} workers died while they held it"));
+        }
     }
 
     /// In ordered groups: starts nothing more of shards that the ring gives to others, so that they can be given back.

@@ -93,7 +93,7 @@ struct Shared {
     foreman_done: CancellationToken,
     drains: AtomicU64,
     drained: watch::Sender<u64>,
-    ended: watch::Sender<Option<Ended>>,
+    ended: CancellationToken,
     counts: Mutex<Counts>,
 }
 
@@ -117,8 +117,9 @@ impl Shared {
         topics
     }
 
-    /// Stops the worker because of something that happened inside.
+    /// Stops the worker: nothing starts from this moment on.
     fn stop_because(&self, reason: Option<String>) {
+        self.bench().stop();
         if let Some(reason) = reason {
             self.counts().stopped_because.get_or_insert(reason);
         }
@@ -129,6 +130,7 @@ impl Shared {
 
 /// What a worker has done since it started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Handlers that were started.
     pub started: u64,
@@ -144,21 +146,19 @@ pub struct Counts {
     pub rejoined: u64,
     /// How often the set of workers changed under its eyes.
     pub rebalances: u64,
-    /// Reads of the log and commits to the ledger that were sent.
+    /// Reads of the log that were sent.
     pub reads: u64,
     /// Commits to the ledger that were sent.
     pub commits: u64,
     /// Commits that lost against another worker's.
     pub conflicts: u64,
-    /// Why it stopped, if a handler made it stop.
+    /// Why it stopped, if it was not asked to: a handler made it stop, or its topic was deleted.
     pub stopped_because: Option<String>,
 }
 
-#[derive(Debug, Clone)]
-struct Ended;
-
 /// What a worker is doing now.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WorkerState {
     /// Its id, if it is a member of its group at this moment.
     pub id: Option<WorkerId>,
@@ -215,38 +215,39 @@ impl Worker {
         Counts { started, done, ..self.shared.counts().clone() }
     }
 
-    /// Waits until there is nothing left that this worker could do now. Messages that are not due do not count.
+    /// Waits until there is nothing left that this worker could do now. Messages that are not due do not count; those of
+    /// ordered groups that wait in place for their next attempt do.
     pub async fn drained(&self) {
         let mark = self.shared.drains.fetch_add(1, Ordering::SeqCst) + 1;
         let mut drained = self.shared.drained.subscribe();
-        let mut ended = self.shared.ended.subscribe();
         self.shared.wake.notify_one();
         tokio::select! {
             biased;
             _ = drained.wait_for(|drained| *drained >= mark) => {}
-            _ = ended.wait_for(Option::is_some) => {}
+            () = self.shared.ended.cancelled() => {}
         }
     }
 
     /// Finishes what runs, gives back what was not started, leaves the group, and says what it has done.
-    pub async fn stop(self) -> Counts {
+    ///
+    /// It waits for handlers as long as they take. To set a deadline, wait for this no longer than that, then
+    /// [`abort`](Worker::abort).
+    pub async fn stop(&self) -> Counts {
         self.shared.stop_because(None);
         self.ended().await
     }
 
     /// Drops what runs, gives it back (under at-most-once it becomes a dead letter), leaves the group, and says what it
     /// has done.
-    pub async fn abort(self) -> Counts {
-        self.shared.abort.cancel();
+    pub async fn abort(&self) -> Counts {
         self.shared.stop_because(None);
+        self.shared.abort.cancel();
         self.ended().await
     }
 
-    /// Waits until the worker has ended, because a handler made it stop, and says what it has done.
+    /// Waits until the worker has ended, for whatever reason, and says what it has done.
     pub async fn ended(&self) -> Counts {
-        let mut ended = self.shared.ended.subscribe();
-        // The sender lives as long as `self.shared`, so waiting cannot fail.
-        let _ = ended.wait_for(Option::is_some).await;
+        self.shared.ended.cancelled().await;
         self.counts()
     }
 }

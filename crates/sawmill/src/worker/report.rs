@@ -109,7 +109,7 @@ impl Foreman {
                 let change = Change { key, expect, state, gains: Vec::new(), worker: me.clone() };
                 changes.push((index, change, reports));
             } else if released.contains(&index) {
-                self.shared.bench().gave_back(index);
+                self.gave_back(index);
             }
         }
         let shared = self.shared.clone();
@@ -123,8 +123,7 @@ impl Foreman {
                 Decided::Done(version, state) => {
                     self.written(index, version, state, reports);
                     if released.contains(&index) {
-                        self.adopted.retain(|(adopted, _)| *adopted != index);
-                        self.shared.bench().gave_back(index);
+                        self.gave_back(index);
                     }
                 }
                 Decided::Conflict => self.out_of_date(index),
@@ -135,6 +134,12 @@ impl Foreman {
             }
         }
         trouble.map_or(Ok(()), Err)
+    }
+
+    /// The claims of this source are not this worker's any more.
+    fn gave_back(&mut self, index: usize) {
+        self.adopted.retain(|(adopted, _)| *adopted != index);
+        self.shared.bench().gave_back(index);
     }
 
     /// Appends the copies of failed messages to their lanes. Only then do the messages count as settled.
@@ -184,12 +189,20 @@ fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (&'a Topic,
     let failures = &item.failures;
     match &failed.copy {
         Copy::Retry { after, counted } => {
-            let copy = item.message.retry_copy(item.failed + u32::from(*counted), failures, now + *after);
+            let copy = item.message.retry_copy(
+                item.failed.saturating_add(u32::from(*counted)),
+                failures,
+                now + *after,
+            );
             (&lanes.retry, copy, Fate::Retried)
         }
         Copy::Dead { reason } => {
             let counted = u32::from(!failures.is_empty());
-            (&lanes.dead, item.message.dead_copy(item.failed + counted, failures, reason), Fate::Dead)
+            (
+                &lanes.dead,
+                item.message.dead_copy(item.failed.saturating_add(counted), failures, reason),
+                Fate::Dead,
+            )
         }
     }
 }

@@ -149,7 +149,7 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     if once {
         return give_up(shared, item, format!("{error} (an at-most-once group does not retry)"), failure);
     }
-    let wait = match (shared.builder.retry.after(item.failed + 1, shared.env().dice()), after) {
+    let wait = match (shared.builder.retry.after(item.failed.saturating_add(1), shared.env().dice()), after) {
         (Next::GiveUp, _) => {
             return give_up(
                 shared,

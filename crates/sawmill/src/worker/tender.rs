@@ -13,6 +13,7 @@ use crate::clock::{Moment, Timestamp};
 use crate::error::Result;
 use crate::ledger::{Commit, EntryKey, Write};
 use crate::log::Position;
+use crate::member::Sightings;
 use crate::shard::ShardState;
 use crate::topic::{GroupName, Topic};
 
@@ -36,6 +37,8 @@ struct Tended {
     check_at: Moment,
     trim_at: Moment,
     next_due: Option<Timestamp>,
+    /// What was seen of the one who has the duty.
+    sightings: Sightings,
 }
 
 /// Tends the worker's topics until the worker leaves.
@@ -48,8 +51,12 @@ pub(super) async fn run(shared: Arc<Shared>) {
         check_at: Moment::default(),
         trim_at: first_trim,
         next_due: None,
+        sightings: Sightings::default(),
     };
-    let mut topics: Vec<Tended> = shared.topics().into_iter().map(tended).collect();
+    let dead = shared.sources.iter().map(|source| &source.lanes.dead);
+    let mut dead: Vec<Arc<Topic>> = dead.map(|topic| Arc::new(topic.clone())).collect();
+    dead.dedup_by(|a, b| a.uid == b.uid);
+    let mut topics: Vec<Tended> = shared.topics().into_iter().chain(dead).map(tended).collect();
     let mut news = shared.builder.mill.log().news();
     loop {
         for tended in &mut topics {
@@ -77,7 +84,7 @@ async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
     let env = shared.env();
     let now = env.now();
     if now >= tended.check_at {
-        tended.mine = hold(shared, &tended.topic).await?;
+        tended.mine = hold(shared, tended).await?;
         tended.check_at = now + env.dice().jitter(shared.builder.ttl / 4);
     }
     if !tended.mine {
@@ -100,10 +107,10 @@ async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
 }
 
 /// True if the duty is this worker's, taking it if nobody living has it.
-async fn hold(shared: &Shared, topic: &Topic) -> Result<bool> {
+async fn hold(shared: &Shared, tended: &mut Tended) -> Result<bool> {
     let ledger = shared.builder.mill.ledger();
     let Some(me) = shared.bench().me().cloned() else { return Ok(false) };
-    let key = EntryKey::duty(topic);
+    let key = EntryKey::duty(&tended.topic);
     let entry = ledger.get(&key).await?;
     if let Some(entry) = &entry
         && let Ok(duty) = serde_json::from_slice::<Duty>(&entry.value)
@@ -111,8 +118,15 @@ async fn hold(shared: &Shared, topic: &Topic) -> Result<bool> {
         if duty.group == shared.group && duty.worker == me.as_str() {
             return Ok(true);
         }
-        if ledger.get(&EntryKey::member(&duty.group, &duty.worker)).await?.is_some() {
-            return Ok(false);
+        let holder = ledger.get(&EntryKey::member(&duty.group, &duty.worker)).await?;
+        if let Some(holder) = holder {
+            // Nobody of its own group may be left to notice that it died.
+            let silent = tended.sightings.look(&[holder], shared.env().now(), shared.builder.ttl).pop();
+            let Some(silent) = silent else { return Ok(false) };
+            let write = Write { key: silent.key, expect: Some(silent.version), value: None };
+            if !matches!(ledger.commit(write).await?, Commit::Done(_)) {
+                return Ok(false);
+            }
         }
     }
     let duty = Duty { group: shared.group.clone(), worker: me.as_str().to_owned() };

@@ -1,0 +1,148 @@
+//! What workers leave behind when they stop, abort or die, on the in-memory engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sawmill::env::Env;
+use sawmill::ledger::{EntryKey, Ledger, Write};
+use sawmill::log::Log;
+use sawmill::member::Member;
+use sawmill::memory::Memory;
+use sawmill::{Context, Delivery, Outcome, Push, Sawmill};
+use tokio::sync::Notify;
+
+fn mill() -> (Memory, Sawmill) {
+    let memory = Memory::new();
+    let mill = Sawmill::from_parts(Arc::new(memory.clone()), Arc::new(memory.clone()), Env::system());
+    (memory, mill)
+}
+
+/// The entry of a worker that died without anybody left to notice.
+async fn leave_a_dead_member(memory: &Memory, topic: &str, group: &str, ttl_ms: u64) -> EntryKey {
+    let topic = memory.topic(&topic.parse().unwrap()).await.unwrap().unwrap();
+    let member = Member { beat: 7, topics: vec![topic.uid], slots: 1, ttl_ms };
+    let key = EntryKey::member(&group.parse().unwrap(), "dead-0");
+    memory.commit(Write { key: key.clone(), expect: None, value: Some(member.encode()) }).await.unwrap();
+    key
+}
+
+#[tokio::test]
+async fn nothing_starts_after_an_abort_and_only_what_ran_is_lost() {
+    let (_, mill) = mill();
+    mill.create_topic("t").await.unwrap();
+    mill.push_many("t", vec!["x"; 200]).await.unwrap();
+    let started = Arc::new(Notify::new());
+    let handler = {
+        let started = started.clone();
+        move |_: Context| {
+            started.notify_one();
+            std::future::pending::<()>()
+        }
+    };
+    let worker = mill.worker("t").slots(1).delivery(Delivery::AtMostOnce).start(handler).await.unwrap();
+    started.notified().await;
+    let counts = worker.abort().await;
+    assert_eq!((counts.started, counts.dead), (1, 1));
+    let status = mill.status("t", "default").await.unwrap();
+    assert_eq!((status.dead, status.waiting + status.claimed), (1, 199));
+}
+
+#[tokio::test]
+async fn a_handler_that_stops_the_worker_is_the_last_to_start() {
+    let (_, mill) = mill();
+    mill.create_topic("t").await.unwrap();
+    mill.push_many("t", vec!["x"; 200]).await.unwrap();
+    let stop = |_: Context| async { Outcome::stop("the database is down") };
+    let worker = mill.worker("t").slots(1).start(stop).await.unwrap();
+    let counts = worker.ended().await;
+    assert_eq!((counts.started, counts.stopped_because.as_deref()), (1, Some("the database is down")));
+    let status = mill.status("t", "default").await.unwrap();
+    assert_eq!(status.waiting + status.claimed, 200, "its message is untouched");
+}
+
+#[tokio::test]
+async fn stopping_can_have_a_deadline() {
+    let (_, mill) = mill();
+    mill.create_topic("t").await.unwrap();
+    mill.push("t", "x").await.unwrap();
+    let started = Arc::new(Notify::new());
+    let handler = {
+        let started = started.clone();
+        move |_: Context| {
+            started.notify_one();
+            std::future::pending::<()>()
+        }
+    };
+    let worker = mill.worker("t").start(handler).await.unwrap();
+    started.notified().await;
+    assert!(Env::system().within(Duration::from_millis(50), worker.stop()).await.is_none());
+    worker.abort().await;
+    assert_eq!(mill.status("t", "default").await.unwrap().done, 0);
+}
+
+#[tokio::test]
+async fn a_group_whose_workers_all_died_can_begin_anew_with_other_rules() {
+    let (memory, mill) = mill();
+    mill.create_topic("t").await.unwrap();
+    mill.worker("t").start(|_: Context| async {}).await.unwrap().stop().await;
+    let dead = leave_a_dead_member(&memory, "t", "default", 200).await;
+    let worker =
+        mill.worker("t").ordered().ttl(Duration::from_millis(500)).start(|_: Context| async {}).await;
+    worker.unwrap().stop().await;
+    assert!(memory.get(&dead).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_group_that_is_at_work_keeps_its_rules() {
+    let (_, mill) = mill();
+    mill.create_topic("t").await.unwrap();
+    let ttl = Duration::from_secs(1);
+    let worker = mill.worker("t").ttl(ttl).start(|_: Context| async {}).await.unwrap();
+    let other = mill.worker("t").ttl(ttl).ordered().start(|_: Context| async {}).await;
+    let error = other.err().unwrap().to_string();
+    assert!(error.contains("at work with at-least-once, not ordered"), "{error}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_dead_worker_of_another_group_does_not_keep_the_duty() {
+    let (memory, mill) = mill();
+    mill.create_topic("t").await.unwrap();
+    leave_a_dead_member(&memory, "t", "gone", 200).await;
+    let topic = memory.topic(&"t".parse().unwrap()).await.unwrap().unwrap();
+    let value = r#"{"group":"gone","worker":"dead-0"}"#;
+    memory
+        .commit(Write { key: EntryKey::duty(&topic), expect: None, value: Some(value.into()) })
+        .await
+        .unwrap();
+    mill.push("t", Push::new("later").after(Duration::from_millis(10))).await.unwrap();
+    let ttl = Duration::from_millis(800);
+    let worker = mill.worker("t").ttl(ttl).start(|_: Context| async {}).await.unwrap();
+    let done = async {
+        while mill.status("t", "default").await.unwrap().done == 0 {
+            Env::system().sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(
+        Env::system().within(Duration::from_secs(20), done).await.is_some(),
+        "it is promoted by the living"
+    );
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_deleted_topic_leaves_nothing_and_its_workers_end() {
+    let (memory, mill) = mill();
+    mill.create_topic("t").await.unwrap();
+    mill.push("t", "x").await.unwrap();
+    let worker = mill.worker("t").start(|_: Context| async {}).await.unwrap();
+    worker.drained().await;
+    mill.delete_topic("t").await.unwrap();
+    let counts = worker.ended().await;
+    assert!(counts.stopped_because.unwrap().contains("does not exist"));
+    assert!(mill.topics().await.unwrap().is_empty() && memory.topics().await.unwrap().is_empty());
+    // Under the same name there is a new topic, and everybody sees that one.
+    mill.create_topic("t").await.unwrap();
+    mill.push("t", "y").await.unwrap();
+    assert_eq!(mill.status("t", "default").await.unwrap().waiting, 1);
+}
