@@ -14,12 +14,15 @@ use crate::log::Hints;
 use crate::topic::{GroupName, Topic};
 
 /// Who has done what: small entries, versioned, changed by compare-and-set.
+///
+/// An entry changes and vanishes by a commit alone. Every call ends within a bounded time; a store that does not answer is
+/// an error, or [`Commit::Unknown`].
 #[async_trait]
 pub trait Ledger: Send + Sync + 'static {
     /// The entry with this key. Every commit that was answered with [`Commit::Done`] before this call is seen.
     async fn get(&self, key: &EntryKey) -> Result<Option<Entry>>;
 
-    /// All entries whose keys begin with this prefix, ascending by key. Every commit that was answered with
+    /// All entries whose keys begin with this prefix, which ends with a `/`, ascending by the bytes of their keys. Every commit that was answered with
     /// [`Commit::Done`] before this call is seen; entries may be of slightly different times.
     async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>>;
 
@@ -121,9 +124,9 @@ impl EntryKey {
         Self(format!("shards/{}/{group}/", topic.uid))
     }
 
-    /// Before, or exactly, everything that is kept about a topic or a lane.
+    /// Before everything that is kept about a topic or a lane.
     pub fn all_of(topic: &Topic) -> [EntryKey; 3] {
-        [Self::groups(topic), Self(format!("shards/{}/", topic.uid)), Self::duty(topic)]
+        ["groups", "shards", "duties"].map(|kind| Self(format!("{kind}/{}/", topic.uid)))
     }
 
     /// Who looks after a topic.

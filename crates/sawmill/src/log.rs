@@ -18,6 +18,8 @@ use crate::topic::{Topic, TopicName, TopicSpec};
 
 /// Where messages live.
 ///
+/// Every call ends within a bounded time; a store that does not answer is an error.
+///
 /// An error of kind [`Unknown`](crate::ErrorKind::Unknown) means that the call may have taken effect, or may still; every
 /// other error means that it has not and will not. A topic that does not exist (any more) is an error of kind
 /// [`NotFound`](crate::ErrorKind::NotFound), a shard that it does not have one of kind
@@ -51,7 +53,8 @@ pub trait Log: Send + Sync + 'static {
     /// A message that is not due at `now` is kept aside until [`promote`](Log::promote) is called at its time.
     async fn append(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()>;
 
-    /// Reads each wanted shard after a position, at most as many messages as wanted, and answers in the same order.
+    /// Reads each wanted shard after a position, at most as many messages as wanted, and answers in the same order. A
+    /// block may end earlier, so that it does not fill the memory.
     ///
     /// An acknowledged message that is due is returned, soon, to every reader whose position is before it. What becomes
     /// readable later never sorts before a position that a read has returned. A message that is not due is not returned.
@@ -176,11 +179,12 @@ macro_rules! opaque {
 
 opaque! {
     /// A place in a shard, in the engine's own terms: only the log that made it can read it. The default is the beginning.
+    /// It is kept in ledger entries, so it should be small: about 1 KiB at most.
     Position
 }
 
 opaque! {
-    /// What a log needs to read one block again, in the engine's own terms.
+    /// What a log needs to read one block again, in the engine's own terms. As small as a [`Position`].
     Span
 }
 

@@ -16,7 +16,7 @@ pub const MAX_GROUP_NAME: usize = 60;
 pub const MAX_SHARDS: u16 = 1024;
 /// How many shards a topic has unless it is created otherwise.
 pub const DEFAULT_SHARDS: u16 = 16;
-/// How long messages stay readable after every group is past them, unless the topic is created otherwise.
+/// How old messages are when they may be dropped, once every group is past them, unless the topic is created otherwise.
 pub const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// The name of a topic, or of a lane: letters, digits, `.`, `_` and `-`, beginning with a letter or digit.
@@ -174,7 +174,7 @@ pub struct TopicSpec {
     pub name: TopicName,
     /// How many shards it has, for ever.
     pub shards: u16,
-    /// How long messages stay readable after every group is past them.
+    /// How old messages are when they may be dropped, once every group is past them.
     pub retention: Duration,
 }
 
@@ -216,7 +216,7 @@ pub struct Topic {
     pub uid: String,
     /// How many shards it has.
     pub shards: u16,
-    /// How long messages stay readable after every group is past them.
+    /// How old messages are when they may be dropped, once every group is past them.
     pub retention: Duration,
 }
 
