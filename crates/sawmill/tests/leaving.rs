@@ -8,7 +8,7 @@ use sawmill::ledger::{EntryKey, Ledger, Write};
 use sawmill::log::Log;
 use sawmill::member::Member;
 use sawmill::memory::Memory;
-use sawmill::{Context, Delivery, Outcome, Push, Sawmill};
+use sawmill::{Context, Delivery, Outcome, Push, Sawmill, Topic};
 use tokio::sync::Notify;
 
 fn mill() -> (Memory, Sawmill) {
@@ -18,11 +18,11 @@ fn mill() -> (Memory, Sawmill) {
 }
 
 /// The entry of a worker that died without anybody left to notice.
-async fn leave_a_dead_member(memory: &Memory, topic: &str, group: &str, ttl_ms: u64) -> EntryKey {
-    let topic = memory.topic(&topic.parse().unwrap()).await.unwrap().unwrap();
-    let member = Member { beat: 7, topics: vec![topic.uid], slots: 1, ttl_ms };
-    let key = EntryKey::member(&group.parse().unwrap(), "dead-0");
-    memory.commit(Write { key: key.clone(), expect: None, value: Some(member.encode()) }).await.unwrap();
+async fn leave_a_dead_member(memory: &Memory, topic: &Topic, group: &str, ttl_ms: u64) -> EntryKey {
+    let member = Member { beat: 7, topics: vec![topic.uid.clone()], slots: 1, ttl_ms };
+    let key = EntryKey::member(&group.parse().expect("a name"), "dead-0");
+    let write = Write { key: key.clone(), expect: None, value: Some(member.encode()) };
+    memory.commit(write).await.expect("the entry is written");
     key
 }
 
@@ -83,9 +83,9 @@ async fn stopping_can_have_a_deadline() {
 #[tokio::test]
 async fn a_group_whose_workers_all_died_can_begin_anew_with_other_rules() {
     let (memory, mill) = mill();
-    mill.create_topic("t").await.unwrap();
+    let topic = mill.create_topic("t").await.unwrap();
     mill.worker("t").start(|_: Context| async {}).await.unwrap().stop().await;
-    let dead = leave_a_dead_member(&memory, "t", "default", 200).await;
+    let dead = leave_a_dead_member(&memory, &topic, "default", 200).await;
     let worker =
         mill.worker("t").ordered().ttl(Duration::from_millis(500)).start(|_: Context| async {}).await;
     worker.unwrap().stop().await;
@@ -107,9 +107,8 @@ async fn a_group_that_is_at_work_keeps_its_rules() {
 #[tokio::test]
 async fn a_dead_worker_of_another_group_does_not_keep_the_duty() {
     let (memory, mill) = mill();
-    mill.create_topic("t").await.unwrap();
-    leave_a_dead_member(&memory, "t", "gone", 200).await;
-    let topic = memory.topic(&"t".parse().unwrap()).await.unwrap().unwrap();
+    let topic = mill.create_topic("t").await.unwrap();
+    leave_a_dead_member(&memory, &topic, "gone", 200).await;
     let value = r#"{"group":"gone","worker":"dead-0"}"#;
     memory
         .commit(Write { key: EntryKey::duty(&topic), expect: None, value: Some(value.into()) })
