@@ -9,30 +9,35 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::item::{Copy, Failed, Incoming, Item, Start, Ticket, Verdict};
 use super::line::{LineKey, Lines};
 use super::pace::Pace;
-use crate::claim::{Claim, Progress, Token, WorkerId};
+use crate::claim::{Progress, Token, WorkerId};
 use crate::clock::Moment;
-use crate::message::Message;
 use crate::planted::{self, Bug};
-use crate::retry::Failure;
 use crate::shard::{Fate, Report};
 
 /// With so many messages in hand, adopting more is left to others, or to later.
 const CROWDED: usize = 4000;
 
-/// The number of a claim on this bench. Unlike a token it differs between shards, and it is never used again.
-pub(crate) type Ticket = u64;
+/// How much a worker may have in hand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// How many messages run at once.
+    pub(crate) slots: usize,
+    /// The most messages to have in hand at once.
+    pub(crate) most: usize,
+    /// The most to have in hand because handlers are quick.
+    pub(crate) ahead: usize,
+    /// What is done but not reported counts as in hand too, because a crash would not know of it.
+    pub(crate) strict: bool,
+    /// Nobody else could run what waits here in line: the group is ordered.
+    pub(crate) hoards: bool,
+}
 
 /// What a worker has in hand.
 pub(crate) struct Bench {
-    slots: usize,
-    /// The most messages to have in hand at once.
-    most: usize,
-    /// What is done but not reported counts as in hand too, because a crash would not know of it.
-    strict: bool,
-    /// Nobody else could run what waits here in line: the group is ordered.
-    hoards: bool,
+    limits: Limits,
     pace: Pace,
     /// Under which id this worker is a member; nothing starts while it is none.
     me: Option<WorkerId>,
@@ -56,27 +61,6 @@ pub(crate) struct Bench {
     pub(super) runners: usize,
 }
 
-/// A message in hand.
-#[derive(Debug, Clone)]
-pub(crate) struct Item {
-    pub(crate) ticket: Ticket,
-    pub(crate) index: u32,
-    /// How many attempts have failed.
-    pub(crate) failed: u32,
-    /// How many workers died holding it.
-    deaths: u32,
-    pub(crate) message: Arc<Message>,
-    pub(crate) failures: Vec<Failure>,
-    pub(super) line: Option<LineKey>,
-}
-
-impl Item {
-    /// Which attempt is next, from 1. A worker's death counts, because it may have been in the middle of one.
-    pub(crate) fn attempt(&self) -> u32 {
-        self.failed.saturating_add(self.deaths).saturating_add(1)
-    }
-}
-
 /// A claim in hand.
 struct Held {
     source: usize,
@@ -96,60 +80,11 @@ struct Held {
     cancelled: CancellationToken,
 }
 
-/// A message that may start now.
-pub(crate) struct Start {
-    pub(crate) item: Item,
-    pub(crate) source: usize,
-    pub(crate) token: Token,
-    pub(crate) cancelled: CancellationToken,
-}
-
-/// What follows when a handler has ended.
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    /// Nothing more is to be done.
-    Settled(Fate),
-    /// It stays in its place and runs again, after this time.
-    Again { after: Duration, failure: Option<Failure> },
-    /// A copy of it must be in the log before it counts as settled.
-    Copy(Copy, Option<Failure>),
-    /// As if it had never been started.
-    Untouched,
-}
-
-/// The copy of a failed message that is to be appended to a lane.
-#[derive(Debug, Clone)]
-pub(crate) enum Copy {
-    Retry { after: Duration, counted: bool },
-    Dead { reason: String },
-}
-
-/// A message that failed and whose copy is not in the log yet.
-#[derive(Clone)]
-pub(crate) struct Failed {
-    pub(crate) item: Item,
-    pub(crate) source: usize,
-    pub(crate) copy: Copy,
-}
-
-/// A claim that has come into hand.
-pub(crate) struct Incoming {
-    pub(crate) source: usize,
-    /// The index of the topic, lanes counting as the topic they belong to.
-    pub(crate) topic: usize,
-    pub(crate) claim: Claim,
-    pub(crate) messages: Vec<Message>,
-    pub(crate) cancelled: CancellationToken,
-}
-
 impl Bench {
-    pub(crate) fn new(slots: usize, most: usize, ahead: usize, strict: bool, hoards: bool) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            hoards,
-            slots,
-            most,
-            strict,
-            pace: Pace::new(slots, ahead),
+            limits,
+            pace: Pace::new(limits.slots, limits.ahead),
             me: None,
             lease_until: Moment::default(),
             stopped: false,
@@ -532,32 +467,32 @@ impl Bench {
         // line does not make as many claims as it has messages.
         let idle = match self.idle_slots() {
             0 => 0,
-            idle if self.hoards => idle.max(self.in_hand / 4),
+            idle if self.limits.hoards => idle.max(self.in_hand / 4),
             idle => idle,
         };
         let wanted = self.pace.target().saturating_sub(self.in_hand).max(idle);
-        wanted.min(self.most.saturating_sub(self.claimed()))
+        wanted.min(self.limits.most.saturating_sub(self.claimed()))
     }
 
     /// How many messages count against the limit.
     fn claimed(&self) -> usize {
-        if self.strict { self.held.values().map(|held| held.claimed).sum() } else { self.in_hand }
+        if self.limits.strict { self.held.values().map(|held| held.claimed).sum() } else { self.in_hand }
     }
 
     /// True if so much is in hand that nothing more should be adopted. What the dead left is not to wait for a worker that
     /// is merely busy, so this is about memory alone.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.in_hand >= self.most.max(CROWDED)
+        self.in_hand >= self.limits.most.max(CROWDED)
     }
 
     /// True if nothing can be grabbed before something is reported.
     pub(crate) fn is_full(&self) -> bool {
-        self.strict && self.claimed() >= self.most
+        self.limits.strict && self.claimed() >= self.limits.most
     }
 
     /// Slots for which there is no message in hand that could start.
     pub(crate) fn idle_slots(&self) -> usize {
-        self.slots.saturating_sub(self.running + self.ready.len())
+        self.limits.slots.saturating_sub(self.running + self.ready.len())
     }
 
     /// True if the foreman has something to do: to grab, to settle, to report a claim that is finished.
@@ -568,11 +503,15 @@ impl Bench {
     /// How many more slots there is work for.
     pub(crate) fn runners_wanted(&mut self, now: Moment) -> usize {
         self.ripen(now);
-        if self.may_start(now) { self.ready.len().min(self.slots.saturating_sub(self.runners)) } else { 0 }
+        if self.may_start(now) {
+            self.ready.len().min(self.limits.slots.saturating_sub(self.runners))
+        } else {
+            0
+        }
     }
 
     pub(crate) fn slots(&self) -> usize {
-        self.slots
+        self.limits.slots
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -594,7 +533,7 @@ impl Bench {
 
     /// True if handlers are so quick that progress need not be reported at once.
     pub(crate) fn is_quick(&self) -> bool {
-        self.pace.target() > self.slots.saturating_mul(4)
+        self.pace.target() > self.limits.slots.saturating_mul(4)
     }
 
     pub(crate) fn has_failed(&self) -> bool {

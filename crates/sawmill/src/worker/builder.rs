@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::bench::Bench;
+use super::bench::{Bench, Limits};
 use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Worker, beat, foreman, tender};
 use crate::error::{Error, Result};
 use crate::handler::{self, Handler};
@@ -163,13 +163,16 @@ impl WorkerBuilder {
             true => ahead.saturating_mul(2),
             false => ahead.saturating_add(self.slots.saturating_mul(4)),
         };
-        let (ahead, most) = match self.most_claimed {
-            Some(limit) => (ahead.min(limit), most.min(limit)),
-            None => (ahead, most),
+        let limit = self.most_claimed.unwrap_or(usize::MAX);
+        let limits = Limits {
+            slots: self.slots,
+            most: most.min(limit),
+            ahead: ahead.min(limit),
+            strict: self.most_claimed.is_some(),
+            hoards: self.ordered,
         };
-        let bench = Bench::new(self.slots, most, ahead, self.most_claimed.is_some(), self.ordered);
         let shared = Arc::new(Shared {
-            bench: Mutex::new(bench),
+            bench: Mutex::new(Bench::new(limits)),
             wake: Notify::new(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),

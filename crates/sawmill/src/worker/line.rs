@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::bench::Item;
+use super::item::Item;
 
 /// Messages of one key in one topic, lanes included, form a line.
 pub(super) type LineKey = (usize, Bytes);

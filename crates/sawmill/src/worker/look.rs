@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::Incoming;
 use super::decide::{Change, Decided, decide};
 use super::foreman::Foreman;
+use super::item::Incoming;
 use crate::claim::{Claim, Token, WorkerId};
 use crate::error::{ErrorKind, Result};
 use crate::ledger::{Commit, EntryKey, Version, Write};

@@ -9,6 +9,7 @@ mod builder;
 mod decide;
 mod foreman;
 mod grab;
+mod item;
 mod line;
 mod look;
 mod pace;

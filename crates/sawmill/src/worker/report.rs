@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::bench::{Copy, Failed, Ticket};
 use super::decide::{Change, Decided, decide};
 use super::foreman::{Foreman, LINGER, PROGRESS};
+use super::item::{Copy, Failed, Ticket};
 use super::slot;
 use super::{Delivery, Lanes};
 use crate::claim::WorkerId;

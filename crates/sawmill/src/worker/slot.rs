@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::bench::{Copy, Item, Start, Verdict};
+use super::item::{Copy, Item, Start, Verdict};
 use super::{Delivery, OnFailure, Shared};
 use crate::handler::Context;
 use crate::outcome::Outcome;
