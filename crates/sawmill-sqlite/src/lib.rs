@@ -135,6 +135,11 @@ fn no_thread(path: &Path, error: std::io::Error) -> Error {
     .caused_by(error)
 }
 
+/// The README's example is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;
