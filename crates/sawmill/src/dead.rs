@@ -11,7 +11,7 @@ use crate::ledger::{Commit, EntryKey, Write};
 use crate::log::{Record, Want};
 use crate::message::{Message, MessageId};
 use crate::mill::Sawmill;
-use crate::shard::{Fate, Grab, Report, Rules, ShardState, shard_of};
+use crate::shard::{Fate, Grab, Report, Rules, ShardState};
 use crate::topic::{GroupName, Topic};
 
 /// The group under which dead letters are looked after.
@@ -167,12 +167,7 @@ impl DeadLetters {
 
     /// Puts copies on the group's own lane, so that no other group sees them.
     async fn resend_copies(&self, letters: impl Iterator<Item = &Message>) -> Result<()> {
-        let records = letters.map(|letter| {
-            let message = letter.resent_copy();
-            let key =
-                message.key.clone().unwrap_or_else(|| message.id.as_u128().to_be_bytes().to_vec().into());
-            Record { shard: shard_of(&key, self.retry.shards), message }
-        });
+        let records = letters.map(|letter| Record::on_lane(&self.retry, letter.resent_copy()));
         self.mill.log().append(&self.retry, self.mill.env().wall(), records.collect()).await
     }
 

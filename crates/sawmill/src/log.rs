@@ -14,6 +14,7 @@ use crate::clock::Timestamp;
 use crate::engine::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
+use crate::shard::shard_of;
 use crate::topic::{Topic, TopicName, TopicSpec};
 
 /// Where messages live.
@@ -88,6 +89,15 @@ pub struct Record {
     pub shard: u16,
     /// The message.
     pub message: Message,
+}
+
+impl Record {
+    /// A copy for a lane: in the shard of its key, or in one that follows from its id.
+    pub(crate) fn on_lane(lane: &Topic, message: Message) -> Self {
+        let id = message.id.as_u128().to_be_bytes();
+        let shard = shard_of(message.key.as_deref().unwrap_or(&id), lane.shards);
+        Self { shard, message }
+    }
 }
 
 /// A wish to read a shard.

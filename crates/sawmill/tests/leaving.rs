@@ -8,13 +8,24 @@ use sawmill::ledger::{EntryKey, Ledger, Write};
 use sawmill::log::Log;
 use sawmill::member::Member;
 use sawmill::memory::Memory;
-use sawmill::{Context, Delivery, Outcome, Push, Sawmill, Topic};
+use sawmill::{Context, Delivery, Handler, Outcome, Push, Sawmill, Topic};
 use tokio::sync::Notify;
 
 fn mill() -> (Memory, Sawmill) {
     let memory = Memory::new();
     let mill = Sawmill::from_parts(Arc::new(memory.clone()), Arc::new(memory.clone()), Env::system());
     (memory, mill)
+}
+
+/// A handler that says when it is started, and never ends.
+fn never_ending() -> (Arc<Notify>, impl Handler) {
+    let started = Arc::new(Notify::new());
+    let says = started.clone();
+    let handler = move |_: Context| {
+        says.notify_one();
+        std::future::pending::<()>()
+    };
+    (started, handler)
 }
 
 /// The entry of a worker that died without anybody left to notice.
@@ -31,14 +42,7 @@ async fn nothing_starts_after_an_abort_and_only_what_ran_is_lost() {
     let (_, mill) = mill();
     mill.create_topic("t").await.unwrap();
     mill.push_many("t", vec!["x"; 200]).await.unwrap();
-    let started = Arc::new(Notify::new());
-    let handler = {
-        let started = started.clone();
-        move |_: Context| {
-            started.notify_one();
-            std::future::pending::<()>()
-        }
-    };
+    let (started, handler) = never_ending();
     let worker = mill.worker("t").slots(1).delivery(Delivery::AtMostOnce).start(handler).await.unwrap();
     started.notified().await;
     let counts = worker.abort().await;
@@ -65,14 +69,7 @@ async fn stopping_can_have_a_deadline() {
     let (_, mill) = mill();
     mill.create_topic("t").await.unwrap();
     mill.push("t", "x").await.unwrap();
-    let started = Arc::new(Notify::new());
-    let handler = {
-        let started = started.clone();
-        move |_: Context| {
-            started.notify_one();
-            std::future::pending::<()>()
-        }
-    };
+    let (started, handler) = never_ending();
     let worker = mill.worker("t").start(handler).await.unwrap();
     started.notified().await;
     assert!(Env::system().within(Duration::from_millis(50), worker.stop()).await.is_none());

@@ -18,10 +18,10 @@ async fn open(path: &Path) -> Result<Sawmill, Error> {
 #[tokio::test]
 async fn wrong_urls_are_refused_with_an_example() {
     for (url, said) in [
-        ("", ["does not begin with the name of an engine", "sqlite:jobs.db"]),
-        ("jobs.db", ["does not begin with the name of an engine", "sqlite:jobs.db"]),
-        ("/srv/jobs.db", ["does not begin with the name of an engine", "sqlite:jobs.db"]),
-        ("SQLITE:jobs.db", ["does not begin with the name of an engine", "sqlite:jobs.db"]),
+        ("", ["does not begin with the name of an engine", "sqlite:"]),
+        ("jobs.db", ["does not begin with the name of an engine", "sqlite:"]),
+        ("/srv/jobs.db", ["does not begin with the name of an engine", "sqlite:"]),
+        ("SQLITE:jobs.db", ["does not begin with the name of an engine", "sqlite:"]),
         ("sqlite:", ["path of the file is missing", "write sqlite:jobs.db"]),
         ("sqlite::memory:", ["for durable stores", "use memory:"]),
         ("sqlite:///srv/jobs.db", ["follows the colon directly", "sqlite:/srv/jobs.db"]),

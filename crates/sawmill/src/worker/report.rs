@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::ledger::Version;
 use crate::log::Record;
 use crate::message::Message;
-use crate::shard::{Fate, Report, ShardState, shard_of};
+use crate::shard::{Fate, Report, ShardState};
 use crate::topic::Topic;
 
 impl Foreman {
@@ -160,9 +160,7 @@ impl Foreman {
         for failed in &failed {
             let lanes = &self.spec(failed.source).lanes;
             let (lane, message, fate) = copy_of(failed, lanes, now);
-            let key =
-                message.key.clone().unwrap_or_else(|| message.id.as_u128().to_be_bytes().to_vec().into());
-            let record = Record { shard: shard_of(&key, lane.shards), message };
+            let record = Record::on_lane(lane, message);
             match batches.iter_mut().find(|(topic, _)| topic.uid == lane.uid) {
                 Some((_, records)) => records.push(record),
                 None => batches.push((lane.clone(), vec![record])),
