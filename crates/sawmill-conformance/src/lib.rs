@@ -41,6 +41,7 @@ pub mod log_backlog;
 pub mod log_content;
 pub mod log_crowd;
 pub mod log_due;
+pub mod log_find;
 pub mod log_idempotence;
 pub mod log_news;
 pub mod log_promote;

@@ -85,9 +85,8 @@ pub async fn what_is_kept_aside_is_counted_apart(place: Place) {
 pub async fn the_oldest_message_is_dated(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 3).await;
     let base = now();
-    let aged = |shard, seconds| Record {
-        shard,
-        message: Message { created: base - Duration::from_secs(seconds), ..message("m") },
+    let aged = |shard, seconds| {
+        Record::once(shard, Message { created: base - Duration::from_secs(seconds), ..message("m") })
     };
     let batch = vec![aged(0, 50), aged(0, 40), aged(1, 45), aged(1, 10), aged(2, 99)];
     log.append(&topic, base, batch).await.expect("messages are appended");

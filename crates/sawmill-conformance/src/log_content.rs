@@ -19,7 +19,7 @@ fn binary(length: usize) -> Bytes {
 
 async fn assert_come_back(place: &Place, messages: Vec<Message>) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
-    let batch = messages.iter().map(|message| Record { shard: 0, message: message.clone() }).collect();
+    let batch = messages.iter().map(|message| Record::once(0, message.clone())).collect();
     log.append(&topic, now(), batch).await.expect("messages within all limits are appended");
     for handle in [log, place.log().await] {
         let mut reader = Reader::new(place, &handle, &topic, 0);
@@ -119,7 +119,7 @@ pub async fn what_was_kept_aside_comes_back_as_it_was(place: Place) {
         ..message("")
     };
     let bare = Message { key: None, payload: Bytes::new(), due: Some(due), ..message("") };
-    let batch = [&went, &bare].map(|message| Record { shard, message: message.clone() }).to_vec();
+    let batch = [&went, &bare].map(|message| Record::once(shard, message.clone())).to_vec();
     log.append(&topic, now, batch).await.expect("messages are kept aside");
     let mut moved = 0;
     while moved < 2 {

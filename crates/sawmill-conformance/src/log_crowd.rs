@@ -19,7 +19,7 @@ const PER_CALL: usize = 2;
 async fn produce(log: Arc<dyn Log>, topic: Topic, producer: usize) {
     for call in 0..CALLS {
         let batch = (0..PER_CALL)
-            .map(|i| Record { shard: 0, message: message(format!("{producer}/{}", call * PER_CALL + i)) })
+            .map(|i| Record::once(0, message(format!("{producer}/{}", call * PER_CALL + i))))
             .collect();
         log.append(&topic, now(), batch).await.expect("a batch is appended beside others");
     }
@@ -99,7 +99,7 @@ pub async fn promotion_amid_appends_loses_nothing(place: Place) {
         let (log, topic) = (log.clone(), topic.clone());
         async move {
             for n in (part..EACH).step_by(3) {
-                let batch = vec![Record { shard: 0, message: message(format!("ready{n}")) }];
+                let batch = vec![Record::once(0, message(format!("ready{n}")))];
                 log.append(&topic, now, batch).await.expect("a message is appended");
             }
         }

@@ -21,8 +21,13 @@ async fn telling(place: &Place, shards: u16) -> Option<(Arc<dyn Log>, Topic)> {
     Some((log, topic))
 }
 
+/// The same records, marked as such that may be appended again.
+fn again(batch: Vec<Record>) -> Vec<Record> {
+    batch.into_iter().map(|record| Record { repeatable: true, ..record }).collect()
+}
+
 async fn append(log: &Arc<dyn Log>, topic: &Topic, batch: Vec<Record>) {
-    log.append(topic, now(), batch).await.expect("what is there already is no error");
+    log.append(topic, now(), again(batch)).await.expect("what is there already is no error");
 }
 
 /// An id that stands twice in one call is added once.
@@ -111,8 +116,10 @@ pub async fn what_is_kept_aside_is_not_added_again(place: Place) {
     assert_eq!((promoted.moved, promoted.next_due), (1, None));
 
     for again in [&aside, &later, &ready] {
-        log.append(&topic, now, vec![again.clone()]).await.expect("what is there already is no error");
-        log.append(&topic, due, vec![again.clone()]).await.expect("what is there already is no error");
+        for now in [now, due] {
+            let batch = self::again(vec![again.clone()]);
+            log.append(&topic, now, batch).await.expect("what is there already is no error");
+        }
     }
     let promoted = log.promote(&topic, seconds_after(due, 100), 10).await.expect("nothing is promoted");
     assert_eq!((promoted.moved, promoted.next_due), (0, None));

@@ -18,9 +18,9 @@ use crate::sample::{message, now, numbered, record_due, records, seconds_after, 
 /// Ten messages `m0` to `m9` on shard 0 of a topic, created at these numbers of seconds before `base`, all of them read.
 async fn ten(place: &Place, base: Timestamp, ages: [u64; 10]) -> (Arc<dyn Log>, Topic, Reader) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
-    let batch = ages.iter().enumerate().map(|(n, age)| Record {
-        shard: 0,
-        message: Message { created: base - Duration::from_secs(*age), ..message(format!("m{n}")) },
+    let batch = ages.iter().enumerate().map(|(n, age)| {
+        let created = base - Duration::from_secs(*age);
+        Record::once(0, Message { created, ..message(format!("m{n}")) })
     });
     log.append(&topic, base, batch.collect()).await.expect("messages are appended");
     let mut reader = Reader::new(place, &log, &topic, 0);

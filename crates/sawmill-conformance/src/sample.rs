@@ -42,12 +42,12 @@ pub(crate) fn message(text: impl Into<String>) -> Message {
 
 /// A record that says this, for a shard.
 pub(crate) fn record(shard: u16, text: impl Into<String>) -> Record {
-    Record { shard, message: message(text) }
+    Record::once(shard, message(text))
 }
 
 /// A record that says this, for a shard, due at a time.
 pub(crate) fn record_due(shard: u16, text: impl Into<String>, due: Timestamp) -> Record {
-    Record { shard, message: Message { due: Some(due), ..message(text) } }
+    Record::once(shard, Message { due: Some(due), ..message(text) })
 }
 
 /// Records for one shard that say `{prefix}{number}` for each number.

@@ -43,6 +43,12 @@ macro_rules! log_suite {
                 the_far_future_can_wait,
                 what_is_promoted_comes_after_what_was_read,
             ],
+            log_find: [
+                a_message_is_found_by_its_id,
+                what_is_kept_aside_is_found,
+                positions_divide_a_shard_by_time,
+                positions_of_the_far_future_are_the_ends,
+            ],
             log_idempotence: [
                 the_same_id_in_one_call_is_added_once,
                 a_repeated_append_adds_only_what_is_new,

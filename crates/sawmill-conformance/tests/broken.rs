@@ -52,6 +52,8 @@ mod log {
         TrimsBeyondThePosition: log_trim::nothing_after_the_position_is_trimmed, "nothing lies before the beginning";
         TrimsUpToTheLast: log_trim::only_what_lies_before_every_position_is_trimmed, "may be dropped";
         CountsInAnotherOrder: log_backlog::what_lies_after_each_position_is_counted, "the backlog after";
+        FindsOnlyWhatIsReadable: log_find::what_is_kept_aside_is_found, "it is there";
+        SeeksToTheEnd: log_find::positions_divide_a_shard_by_time, "an engine may begin";
         TakesAnEmptyKeyForNone: log_content::keys_come_back_as_they_were, "left == right";
         KeepsOneHeaderOfAName: log_content::headers_come_back_as_they_were, "left == right";
         CutsPayloads: log_content::payloads_come_back_as_they_were, "came back changed";

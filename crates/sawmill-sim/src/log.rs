@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sawmill::clock::Timestamp;
 use sawmill::engine::Capabilities;
-use sawmill::log::{Backlog, Block, Hints, Log, Position, Promoted, Record, Span, Want};
+use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
 use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Error, ErrorKind, Message, Result};
+use sawmill::{Error, ErrorKind, Message, MessageId, Result};
 use tokio::sync::watch;
 
 use crate::control::NodeId;
@@ -110,6 +110,18 @@ impl Log for SimLog {
             Ok(promoted)
         };
         self.call("promote", CallKind::Write, effect).await
+    }
+
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+        let topic = topic.clone();
+        let effect = move |inside: &Arc<Inside>| inside.shelf(&topic, |shelf| Ok(shelf.find(id)));
+        self.call("find", CallKind::Read, effect).await
+    }
+
+    async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
+        let topic = topic.clone();
+        let effect = move |inside: &Arc<Inside>| inside.shelf(&topic, |shelf| Ok(shelf.positions(since)));
+        self.call("positions", CallKind::Read, effect).await
     }
 
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sawmill::clock::Timestamp;
-use sawmill::log::{Backlog, Block, Position, Promoted, Record, Span, Want};
+use sawmill::log::{Backlog, Block, Found, Position, Promoted, Record, Span, Want};
 use sawmill::topic::Topic;
-use sawmill::{Message, Result};
+use sawmill::{Message, MessageId, Result};
 
 pub(crate) struct Shelf {
     pub(crate) topic: Topic,
@@ -113,7 +113,8 @@ impl Shelf {
         {
             let arrived = first.key().1;
             let Underway { record, now, number, .. } = first.remove();
-            if self.rules.tells_doubles && !self.ids.insert(record.message.id.as_u128()) {
+            if record.repeatable && self.rules.tells_doubles && !self.ids.insert(record.message.id.as_u128())
+            {
                 continue;
             }
             match record.message.due {
@@ -166,6 +167,26 @@ impl Shelf {
         }
         let next_due = self.aside.keys().next().map(|(due, _)| *due);
         Ok((Promoted { moved: landed.len(), next_due }, landed))
+    }
+
+    pub(crate) fn find(&self, id: MessageId) -> Option<Found> {
+        let aside = self.aside.values().find(|record| record.message.id == id);
+        if let Some(Record { shard, message, .. }) = aside {
+            return Some(Found { shard: *shard, message: message.clone(), before: None });
+        }
+        (0..).zip(&self.shards).find_map(|(shard, messages)| {
+            let (at, message) = messages.messages.iter().find(|(_, message)| message.id == id)?;
+            let before = Some(Position::from_number(at - 1));
+            Some(Found { shard, message: message.clone(), before })
+        })
+    }
+
+    pub(crate) fn positions(&self, since: Timestamp) -> Vec<Position> {
+        let before = |shard: &Shard| {
+            let first = shard.messages.iter().find(|(_, message)| message.created >= since);
+            Position::from_number(first.map_or(shard.last, |(number, _)| number - 1))
+        };
+        self.shards.iter().map(before).collect()
     }
 
     pub(crate) fn backlog(&mut self, after: &[(u16, Position)]) -> Result<Backlog> {

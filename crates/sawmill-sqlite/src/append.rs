@@ -35,10 +35,11 @@ pub(crate) fn append(
     }
     let later = |record: &Record| record.message.due.is_some_and(|due| due > now);
     // Most topics keep nothing aside: then there is nothing to compare with.
-    let aside = records.iter().any(later) || keeps_aside(connection, open.id)?;
+    let again = records.iter().any(|record| record.repeatable);
+    let aside = again && (records.iter().any(later) || keeps_aside(connection, open.id)?);
     let mut insert = connection.prepare_cached(
-        "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (topic, id) DO NOTHING",
+        "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload, repeatable)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (topic, id) WHERE repeatable DO NOTHING",
     )?;
     for record in records {
         if later(record) {
@@ -47,7 +48,11 @@ pub(crate) fn append(
         }
         let message = &record.message;
         let id = message.id.as_u128().to_be_bytes();
-        if aside && is_known(connection, "SELECT 1 FROM aside WHERE topic = ?1 AND id = ?2", open.id, &id)? {
+        let again = record.repeatable;
+        if again
+            && aside
+            && is_known(connection, "SELECT 1 FROM aside WHERE topic = ?1 AND id = ?2", open.id, &id)?
+        {
             continue;
         }
         let topic_id = open.id;
@@ -62,6 +67,7 @@ pub(crate) fn append(
             message.key.as_deref(),
             headers,
             &message.payload[..],
+            again.then_some(1),
         ])?;
         if added > 0 {
             shard.add();
@@ -90,14 +96,15 @@ fn is_known(connection: &Connection, sql: &str, topic: i64, id: &[u8; 16]) -> ru
 fn keep_aside(connection: &Connection, topic: i64, record: &Record) -> rusqlite::Result<()> {
     let message = &record.message;
     let id = message.id.as_u128().to_be_bytes();
-    if is_known(connection, "SELECT 1 FROM message WHERE topic = ?1 AND id = ?2", topic, &id)? {
+    let known = "SELECT 1 FROM message WHERE topic = ?1 AND id = ?2 AND repeatable";
+    if record.repeatable && is_known(connection, known, topic, &id)? {
         return Ok(());
     }
     let headers = (!message.headers.is_empty()).then(|| message.headers.encode());
     connection
         .prepare_cached(
-            "INSERT INTO aside (topic, shard, id, created_ms, due_ms, key, headers, payload)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (topic, id) DO NOTHING",
+            "INSERT INTO aside (topic, shard, id, created_ms, due_ms, key, headers, payload, repeatable)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (topic, id) DO NOTHING",
         )?
         .execute(params![
             topic,
@@ -108,6 +115,7 @@ fn keep_aside(connection: &Connection, topic: i64, record: &Record) -> rusqlite:
             message.key.as_deref(),
             headers,
             &message.payload[..],
+            record.repeatable.then_some(1),
         ])
         .map(|_| ())
 }
@@ -185,9 +193,9 @@ fn move_over(
     let shard = open.known(topic, shard)?;
     let added = connection
         .prepare_cached(
-            "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload)
-             SELECT ?1, topic, id, created_ms, due_ms, key, headers, payload FROM aside WHERE seq = ?2
-             ON CONFLICT (topic, id) DO NOTHING",
+            "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload, repeatable)
+             SELECT ?1, topic, id, created_ms, due_ms, key, headers, payload, repeatable FROM aside WHERE seq = ?2
+             ON CONFLICT (topic, id) WHERE repeatable DO NOTHING",
         )?
         .execute(params![shard.next(), seq])?;
     if added > 0 {

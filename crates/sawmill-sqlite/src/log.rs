@@ -1,12 +1,11 @@
 //! The first seam on SQLite: every call is a read on a reading thread or a write on the writing one.
 
 use async_trait::async_trait;
-use sawmill::Message;
-use sawmill::Result;
 use sawmill::clock::Timestamp;
 use sawmill::engine::Capabilities;
-use sawmill::log::{Backlog, Block, Hints, Log, Position, Promoted, Record, Span, Want};
+use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
 use sawmill::topic::{Topic, TopicName, TopicSpec};
+use sawmill::{Message, MessageId, Result};
 
 use crate::read::Wish;
 use crate::{CAPABILITIES, Sqlite, append, read, topics};
@@ -82,6 +81,16 @@ impl Log for Sqlite {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+        let (namespace, topic) = (self.namespace(), topic.clone());
+        self.readers().read(move |connection| read::find(connection, &namespace, &topic, id)).await
+    }
+
+    async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
+        let (namespace, topic) = (self.namespace(), topic.clone());
+        self.readers().read(move |connection| read::positions(connection, &namespace, &topic, since)).await
     }
 
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {

@@ -1,14 +1,14 @@
 //! What reads the log: blocks, past blocks, and how much is left.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use sawmill::Message;
 use sawmill::clock::Timestamp;
-use sawmill::log::{Backlog, Block, Position, Span};
+use sawmill::log::{Backlog, Block, Found, Position, Span};
 use sawmill::topic::Topic;
+use sawmill::{Message, MessageId};
 
 use crate::batch::{OpenShard, shards_of};
 use crate::error::{Failure, corrupt};
-use crate::row::{Chunk, LAST_NUMBER, SELECT_MESSAGES, message, to_time, topic_id};
+use crate::row::{Chunk, LAST_NUMBER, SELECT_MESSAGES, from_time, message, to_time, topic_id};
 
 /// A block ends early when it holds this much: large messages come a few at a time.
 const BLOCK_BYTES: usize = 32 << 20;
@@ -85,6 +85,67 @@ pub(crate) fn reread(
     }
 }
 
+/// See [`sawmill::log::Log::find`]. It looks through the shards one by one: ids are not indexed, so that pushing is fast.
+pub(crate) fn find(
+    connection: &Connection,
+    namespace: &str,
+    topic: &Topic,
+    id: MessageId,
+) -> Result<Option<Found>, Failure> {
+    let seen = Seen::new(connection, namespace, topic)?;
+    let wanted = id.as_u128().to_be_bytes();
+    let mut chunk = Chunk::default();
+    let mut aside = connection.prepare_cached(
+        "SELECT shard, id, created_ms, due_ms, key, headers, payload FROM aside WHERE topic = ?1 AND id = ?2",
+    )?;
+    if let Some(row) = aside.query(params![seen.id, wanted])?.next()? {
+        let (shard, message) = message(row, &mut chunk)?;
+        let shard = u16::try_from(shard).ok().filter(|shard| *shard < seen.shards);
+        let shard = shard.ok_or_else(|| corrupt(format!("message {id} kept aside for a strange shard")))?;
+        return Ok(Some(Found { shard, message, before: None }));
+    }
+    let mut select = connection.prepare_cached(
+        "SELECT pos, id, created_ms, due_ms, key, headers, payload
+         FROM message WHERE pos > ?1 AND pos <= ?2 AND id = ?3 LIMIT 1",
+    )?;
+    for shard in 0..seen.shards {
+        let base = seen.shard(shard)?.base;
+        let range = params![place(base, 0), place(base, u64::MAX), wanted];
+        if let Some(row) = select.query(range)?.next()? {
+            let (pos, message) = message(row, &mut chunk)?;
+            let number = (pos & LAST_NUMBER).unsigned_abs();
+            let before = Some(Position::from_number(number.saturating_sub(1)));
+            return Ok(Some(Found { shard, message, before }));
+        }
+    }
+    Ok(None)
+}
+
+/// See [`sawmill::log::Log::positions`].
+pub(crate) fn positions(
+    connection: &Connection,
+    namespace: &str,
+    topic: &Topic,
+    since: Timestamp,
+) -> Result<Vec<Position>, Failure> {
+    let seen = Seen::new(connection, namespace, topic)?;
+    let mut select = connection.prepare_cached(
+        "SELECT pos FROM message WHERE pos > ?1 AND pos <= ?2 AND created_ms >= ?3 ORDER BY pos LIMIT 1",
+    )?;
+    let mut positions = Vec::with_capacity(usize::from(seen.shards));
+    for shard in 0..seen.shards {
+        let shard = seen.shard(shard)?;
+        let range = params![place(shard.base, 0), place(shard.base, u64::MAX), from_time(since)];
+        let first: Option<i64> = select.query_row(range, |row| row.get(0)).optional()?;
+        let before = match first {
+            Some(pos) => (pos & LAST_NUMBER).unsigned_abs().saturating_sub(1),
+            None => shard.last().unsigned_abs(),
+        };
+        positions.push(Position::from_number(before));
+    }
+    Ok(positions)
+}
+
 /// See [`sawmill::log::Log::backlog`].
 pub(crate) fn backlog(
     connection: &Connection,
@@ -145,7 +206,7 @@ fn first_after(connection: &Connection, base: i64, after: u64) -> Result<Option<
 }
 
 /// Messages that follow one another.
-struct Found {
+struct Run {
     messages: Vec<Message>,
     /// The number of the last of them.
     last: Option<u64>,
@@ -160,8 +221,8 @@ fn messages(
     upto: u64,
     limit: usize,
     most_bytes: usize,
-) -> Result<Found, Failure> {
-    let mut found = Found { messages: Vec::with_capacity(limit.min(1_024)), last: None, cut: limit == 0 };
+) -> Result<Run, Failure> {
+    let mut found = Run { messages: Vec::with_capacity(limit.min(1_024)), last: None, cut: limit == 0 };
     let mut select = connection.prepare_cached(SELECT_MESSAGES)?;
     let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut rows = select.query(params![place(base, after), place(base, upto), limit_rows])?;

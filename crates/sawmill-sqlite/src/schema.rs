@@ -73,6 +73,15 @@ const STEPS: &[&str] = &["
         value BLOB NOT NULL,
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID;
+", "
+    -- Only messages that may be appended again are looked up by their id. Until now these were all; those on lanes still are.
+    ALTER TABLE message ADD COLUMN repeatable INTEGER;
+    ALTER TABLE aside ADD COLUMN repeatable INTEGER;
+    UPDATE message SET repeatable = 1 WHERE topic IN (SELECT id FROM topic WHERE instr(name, '@') > 0);
+    UPDATE aside SET repeatable = 1 WHERE topic IN (SELECT id FROM topic WHERE instr(name, '@') > 0);
+    DROP INDEX message_id;
+    CREATE UNIQUE INDEX message_id ON message (topic, id) WHERE repeatable;
+    ALTER TABLE topic ADD COLUMN drops_unread INTEGER NOT NULL DEFAULT 0;
 "];
 
 /// The schema version that this program writes.

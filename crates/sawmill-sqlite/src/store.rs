@@ -40,7 +40,7 @@ use crate::writer::Writer;
 ///     due: None,
 ///     created: now,
 /// };
-/// sqlite.append(&topic, now, vec![Record { shard: 3, message: message.clone() }]).await?;
+/// sqlite.append(&topic, now, vec![Record::once(3, message.clone())]).await?;
 ///
 /// let want = Want { shard: 3, after: Position::default(), limit: 10 };
 /// let blocks = sqlite.read(&topic, &[want]).await?;

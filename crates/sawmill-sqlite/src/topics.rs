@@ -33,9 +33,13 @@ pub(crate) fn create(batch: &mut Batch<'_>, spec: &TopicSpec) -> Result<Topic, F
     let retention_ms = i64::try_from(spec.retention.as_millis()).unwrap_or(i64::MAX);
     let id: i64 = connection
         .prepare_cached(
-            "INSERT INTO topic (namespace, name, shards, retention_ms) VALUES (?1, ?2, ?3, ?4) RETURNING id",
+            "INSERT INTO topic (namespace, name, shards, retention_ms, drops_unread)
+             VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id",
         )?
-        .query_row(params![namespace, spec.name.to_string(), spec.shards, retention_ms], |row| row.get(0))?;
+        .query_row(
+            params![namespace, spec.name.to_string(), spec.shards, retention_ms, spec.drops_unread],
+            |row| row.get(0),
+        )?;
     let mut insert =
         connection.prepare_cached("INSERT INTO shard (topic, number, last, kept) VALUES (?1, ?2, 0, 0)")?;
     for number in 0..spec.shards {
@@ -47,6 +51,7 @@ pub(crate) fn create(batch: &mut Batch<'_>, spec: &TopicSpec) -> Result<Topic, F
         uid: uid(id),
         shards: spec.shards,
         retention: to_retention(retention_ms).unwrap_or(spec.retention),
+        drops_unread: spec.drops_unread,
     })
 }
 
@@ -57,7 +62,7 @@ pub(crate) fn find(
     name: &TopicName,
 ) -> Result<Option<Topic>, Failure> {
     let mut select = connection.prepare_cached(
-        "SELECT id, name, shards, retention_ms FROM topic WHERE namespace = ?1 AND name = ?2",
+        "SELECT id, name, shards, retention_ms, drops_unread FROM topic WHERE namespace = ?1 AND name = ?2",
     )?;
     let mut rows = select.query(params![namespace, name.to_string()])?;
     rows.next()?.map(topic).transpose()
@@ -65,8 +70,9 @@ pub(crate) fn find(
 
 /// See [`sawmill::log::Log::topics`].
 pub(crate) fn all(connection: &Connection, namespace: &str) -> Result<Vec<Topic>, Failure> {
-    let mut select =
-        connection.prepare_cached("SELECT id, name, shards, retention_ms FROM topic WHERE namespace = ?1")?;
+    let mut select = connection.prepare_cached(
+        "SELECT id, name, shards, retention_ms, drops_unread FROM topic WHERE namespace = ?1",
+    )?;
     let mut rows = select.query(params![namespace])?;
     let mut topics = Vec::new();
     while let Some(row) = rows.next()? {
@@ -89,6 +95,7 @@ fn topic(row: &Row<'_>) -> Result<Topic, Failure> {
             .filter(|shards| (1..=MAX_SHARDS).contains(shards))
             .ok_or_else(wrong)?,
         retention: to_retention(retention_ms).ok_or_else(wrong)?,
+        drops_unread: row.get(4)?,
     })
 }
 

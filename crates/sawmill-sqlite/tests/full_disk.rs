@@ -20,7 +20,7 @@ async fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     let topic = topic(&log, "emails", 1).await;
     let append = async |id: u128| {
         let message = Message { payload: Bytes::from(vec![id as u8; 3_000]), ..message(id) };
-        log.append(&topic, NOW, vec![Record { shard: 0, message }]).await
+        log.append(&topic, NOW, vec![Record::once(0, message)]).await
     };
     let mut acknowledged = Vec::new();
     let error = loop {

@@ -89,7 +89,7 @@ async fn messages_come_out_as_they_went_in() {
         ..message(0)
     };
     let sent = vec![whole, empty, message(7)];
-    let appended = sent.iter().map(|message| Record { shard: 0, message: message.clone() }).collect();
+    let appended = sent.iter().map(|message| Record::once(0, message.clone())).collect();
     log.append(&topic, NOW, appended).await.unwrap();
     assert_eq!(read(&log, &topic, 0, &Position::default(), 10).await.messages, sent);
 }
@@ -172,10 +172,7 @@ async fn messages_are_kept_aside_until_they_are_due() {
     let topic = topic(&log, "emails", 2).await;
     let at = |ms| NOW + Duration::from_millis(ms);
     let mut sent = vec![later(1, 30), later(2, 10), later(3, 20), later(4, 10), later(5, 0)];
-    sent.push(Record {
-        shard: 1,
-        message: Message { due: Some(Timestamp::from_millis(u64::MAX)), ..message(6) },
-    });
+    sent.push(Record::once(1, Message { due: Some(Timestamp::from_millis(u64::MAX)), ..message(6) }));
     log.append(&topic, NOW, sent.clone()).await.unwrap();
     assert_eq!(ids(&log, &topic, 0).await, [5]);
     assert_eq!(log.promote(&topic, at(9), 10).await.unwrap(), Promoted { moved: 0, next_due: Some(at(10)) });
@@ -292,7 +289,7 @@ async fn large_messages_come_a_few_at_a_time() {
     let topic = topic(&log, "films", 1).await;
     for id in 1..=5 {
         let message = Message { payload: vec![id as u8; 15 << 20].into(), ..message(id) };
-        log.append(&topic, NOW, vec![Record { shard: 0, message }]).await.unwrap();
+        log.append(&topic, NOW, vec![Record::once(0, message)]).await.unwrap();
     }
     let first = read(&log, &topic, 0, &Position::default(), 100).await;
     assert_eq!((id_list(&first.messages), first.more), (vec![1, 2, 3], true));

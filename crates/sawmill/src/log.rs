@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::clock::Timestamp;
 use crate::engine::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::Message;
+use crate::message::{Message, MessageId};
 use crate::shard::shard_of;
 use crate::topic::{Topic, TopicName, TopicSpec};
 
@@ -48,8 +48,8 @@ pub trait Log: Send + Sync + 'static {
     ///
     /// Within a shard, messages of one call that are due are readable in the order given, and after everything that was
     /// acknowledged before the call. An error of kind `Unknown` may leave any of them appended, now or a little later. A
-    /// message whose id is in the topic already is not added again, where the engine
-    /// [can tell](Capabilities::idempotent_append); one that was trimmed may be.
+    /// [repeatable](Record::repeatable) record whose id is in the topic already, from a record that was repeatable too, is
+    /// not added again, where the engine [can tell](Capabilities::idempotent_append); one that was trimmed may be.
     ///
     /// A message that is not due at `now` is kept aside until [`promote`](Log::promote) is called at its time.
     async fn append(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()>;
@@ -70,6 +70,15 @@ pub trait Log: Send + Sync + 'static {
     /// it from several places at once is safe.
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted>;
 
+    /// The message with this id, readable or kept aside. This is for people who ask after one message: an engine may have
+    /// to search for it.
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>>;
+
+    /// For each shard a position after which lies everything that is readable now and was created at `since` or later:
+    /// the last such position, or, where that is hard to find, a somewhat earlier one. It is the end of the shard if
+    /// everything was created before.
+    async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>>;
+
     /// How much lies after each of these positions, in the same order.
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog>;
 
@@ -89,14 +98,23 @@ pub struct Record {
     pub shard: u16,
     /// The message.
     pub message: Message,
+    /// It may be appended again with the same id, so that the engine has to look whether it is there. Those that are
+    /// pushed once, under a new id, are spared the look.
+    pub repeatable: bool,
 }
 
 impl Record {
-    /// A copy for a lane: in the shard of its key, or in one that follows from its id.
-    pub(crate) fn on_lane(lane: &Topic, message: Message) -> Self {
+    /// A message under a new id, which is appended once.
+    pub fn once(shard: u16, message: Message) -> Self {
+        Self { shard, message, repeatable: false }
+    }
+
+    /// A message whose id follows from what it is made for, so that making it twice adds it once where the engine can
+    /// tell. It goes to the shard of its key, or to one that follows from its id.
+    pub fn repeatable(topic: &Topic, message: Message) -> Self {
         let id = message.id.as_u128().to_be_bytes();
-        let shard = shard_of(message.key.as_deref().unwrap_or(&id), lane.shards);
-        Self { shard, message }
+        let shard = shard_of(message.key.as_deref().unwrap_or(&id), topic.shards);
+        Self { shard, message, repeatable: true }
     }
 }
 
@@ -123,6 +141,17 @@ pub struct Block {
     /// True if there may be more after them. At the end of a shard to which nothing is appended it is false, sooner or
     /// later.
     pub more: bool,
+}
+
+/// What [`Log::find`] found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The shard in which it is.
+    pub shard: u16,
+    /// The message.
+    pub message: Message,
+    /// The position before it; none if it is kept aside until it is due.
+    pub before: Option<Position>,
 }
 
 /// What [`Log::promote`] did.

@@ -2,7 +2,7 @@
 //!
 //! It keeps nothing when the process ends. It is written to be read, not to be fast.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
@@ -12,8 +12,8 @@ use crate::clock::Timestamp;
 use crate::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
 use crate::error::{Error, Result};
 use crate::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
-use crate::log::{Backlog, Block, Hints, Log, Position, Promoted, Record, Span, Want};
-use crate::message::Message;
+use crate::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
+use crate::message::{Message, MessageId};
 use crate::topic::{Topic, TopicName, TopicSpec};
 
 const CAPABILITIES: Capabilities =
@@ -68,7 +68,8 @@ struct Shelf {
     aside: BTreeMap<(Timestamp, u64), Record>,
     /// Numbers what is kept aside, so that equal due times keep the order of pushing.
     kept_aside: u64,
-    ids: BTreeMap<u128, ()>,
+    /// The ids of what may be appended again.
+    ids: BTreeSet<u128>,
 }
 
 #[derive(Default)]
@@ -140,10 +141,11 @@ impl Log for Memory {
             uid: uid.clone(),
             shards: spec.shards,
             retention: spec.retention,
+            drops_unread: spec.drops_unread,
         };
         let shards = (0..spec.shards).map(|_| Shard::default()).collect();
         held.shelves
-            .insert(uid, Shelf { shards, aside: BTreeMap::new(), kept_aside: 0, ids: BTreeMap::new() });
+            .insert(uid, Shelf { shards, aside: BTreeMap::new(), kept_aside: 0, ids: BTreeSet::new() });
         held.topics.insert(spec.name.clone(), topic.clone());
         Ok(topic)
     }
@@ -169,7 +171,7 @@ impl Log for Memory {
             shelf.shard(topic, record.shard)?;
         }
         for record in records {
-            if shelf.ids.insert(record.message.id.as_u128(), ()).is_some() {
+            if record.repeatable && !shelf.ids.insert(record.message.id.as_u128()) {
                 continue;
             }
             match record.message.due {
@@ -236,6 +238,31 @@ impl Log for Memory {
             self.messages_changed.send_replace(());
         }
         Ok(Promoted { moved, next_due })
+    }
+
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+        let mut held = self.held();
+        let shelf = held.shelf(topic)?;
+        let aside = shelf.aside.values().find(|record| record.message.id == id);
+        if let Some(Record { shard, message, .. }) = aside {
+            return Ok(Some(Found { shard: *shard, message: message.clone(), before: None }));
+        }
+        for (number, shard) in (0..).zip(&shelf.shards) {
+            if let Some((at, message)) = shard.messages.iter().find(|(_, message)| message.id == id) {
+                let before = Some(Position::from_number(at - 1));
+                return Ok(Some(Found { shard: number, message: message.clone(), before }));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
+        let mut held = self.held();
+        let before = |shard: &Shard| {
+            let first = shard.messages.iter().find(|(_, message)| message.created >= since);
+            Position::from_number(first.map_or(shard.last, |(number, _)| number - 1))
+        };
+        Ok(held.shelf(topic)?.shards.iter().map(before).collect())
     }
 
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {

@@ -232,7 +232,7 @@ impl Sawmill {
                 Some(key) => shard_of(key, topic.shards),
                 None => keyless_shard(first, nth, count, topic.shards),
             };
-            records.push(Record { shard, message });
+            records.push(Record::once(shard, message));
         }
         if records.is_empty() {
             return Ok(ids);

@@ -176,12 +176,14 @@ pub struct TopicSpec {
     pub shards: u16,
     /// How old messages are when they may be dropped, once every group is past them.
     pub retention: Duration,
+    /// What is older than that is dropped also if some group has not read it.
+    pub drops_unread: bool,
 }
 
 impl TopicSpec {
     /// A topic with this name and the usual settings.
     pub fn new(name: TopicName) -> Self {
-        Self { name, shards: DEFAULT_SHARDS, retention: DEFAULT_RETENTION }
+        Self { name, shards: DEFAULT_SHARDS, retention: DEFAULT_RETENTION, drops_unread: false }
     }
 
     /// The error of a topic that is there already with another number of shards.
@@ -218,6 +220,8 @@ pub struct Topic {
     pub shards: u16,
     /// How old messages are when they may be dropped, once every group is past them.
     pub retention: Duration,
+    /// What is older than that is dropped also if some group has not read it.
+    pub drops_unread: bool,
 }
 
 /// The words that every engine needs when something of a topic is not there.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use sawmill::clock::Timestamp;
 use sawmill::env::Env;
-use sawmill::log::{Backlog, Block, Hints, Log, Position, Promoted, Record, Span, Want};
+use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
 use sawmill::message::{Headers, Message, MessageId};
 use sawmill::topic::{Topic, TopicName, TopicSpec};
 use sawmill::{Capabilities, ErrorKind, Result};
@@ -162,6 +162,19 @@ impl Log for Broken {
             _ => {}
         }
         self.inner.promote(topic, now, limit).await
+    }
+
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+        let found = self.inner.find(topic, id).await?;
+        let aside = |found: &Found| found.before.is_none();
+        Ok(found.filter(|found| !(aside(found) && self.fault == Fault::FindsOnlyWhatIsReadable)))
+    }
+
+    async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
+        match self.fault {
+            Fault::SeeksToTheEnd => self.inner.positions(topic, END_OF_TIME).await,
+            _ => self.inner.positions(topic, since).await,
+        }
     }
 
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {

@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     TrimsBeyondThePosition,
     TrimsUpToTheLast,
     CountsInAnotherOrder,
+    FindsOnlyWhatIsReadable,
+    SeeksToTheEnd,
     TakesAnEmptyKeyForNone,
     KeepsOneHeaderOfAName,
     CutsPayloads,

@@ -42,6 +42,7 @@ impl World {
             uid: "t1".into(),
             shards: 1,
             retention: Duration::from_secs(60),
+            drops_unread: false,
         };
         let nodes = vec![sim.add_node("a"), sim.add_node("b")];
         let (book, versions) = (Book::new(rules), Default::default());

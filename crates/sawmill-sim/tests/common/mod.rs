@@ -88,7 +88,7 @@ pub(crate) fn record(shard: u16, id: u128) -> Record {
         due: None,
         created: Timestamp::from_millis(1),
     };
-    Record { shard, message }
+    Record::once(shard, message)
 }
 
 pub(crate) fn key() -> EntryKey {

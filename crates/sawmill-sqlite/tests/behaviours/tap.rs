@@ -10,10 +10,10 @@ use sawmill::clock::{Moment, Timestamp};
 use sawmill::engine::Capabilities;
 use sawmill::env::Env;
 use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
-use sawmill::log::{Backlog, Block, Hints, Log, Position, Promoted, Record, Span, Want};
+use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
 use sawmill::shard::ShardState;
 use sawmill::topic::{TopicName, TopicSpec};
-use sawmill::{Error, ErrorKind, Message, Result, Sawmill, Topic};
+use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill, Topic};
 use sawmill_sqlite::Sqlite;
 
 /// The store with a tap on it. Clones share it.
@@ -159,6 +159,12 @@ impl Log for Tap {
     }
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
         self.log()?.promote(topic, now, limit).await
+    }
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+        self.log()?.find(topic, id).await
+    }
+    async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
+        self.log()?.positions(topic, since).await
     }
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {
         self.log()?.backlog(topic, after).await

@@ -56,13 +56,13 @@ pub(crate) fn message(id: u128) -> Message {
 
 /// Messages with these ids for one shard.
 pub(crate) fn records(shard: u16, ids: impl IntoIterator<Item = u128>) -> Vec<Record> {
-    ids.into_iter().map(|id| Record { shard, message: message(id) }).collect()
+    ids.into_iter().map(|id| Record::once(shard, message(id))).collect()
 }
 
 /// A message for shard 0 that is due later.
 pub(crate) fn later(id: u128, ms: u64) -> Record {
     let due = Some(NOW + Duration::from_millis(ms));
-    Record { shard: 0, message: Message { due, ..message(id) } }
+    Record::once(0, Message { due, ..message(id) })
 }
 
 /// One block of a shard.

@@ -160,7 +160,7 @@ impl Foreman {
         for failed in &failed {
             let lanes = &self.spec(failed.source).lanes;
             let (lane, message, fate) = copy_of(failed, lanes, now);
-            let record = Record::on_lane(lane, message);
+            let record = Record::repeatable(lane, message);
             match batches.iter_mut().find(|(topic, _)| topic.uid == lane.uid) {
                 Some((_, records)) => records.push(record),
                 None => batches.push((lane.clone(), vec![record])),
