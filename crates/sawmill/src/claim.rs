@@ -62,6 +62,9 @@ pub struct Claim {
     /// How often messages of this block failed that wait in place, by index.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<u32, u32>,
+    /// Which reading of the shard it belongs to: how often the group had been sent elsewhere when it was opened.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pass: u32,
     /// How many workers died holding it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deaths: u32,
@@ -80,7 +83,7 @@ impl Claim {
     }
 }
 
-fn is_zero(number: &u32) -> bool {
+pub(crate) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 

@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+use crate::cancel::{self, Cancels};
 use crate::claim::Token;
 use crate::message::{Headers, Message, MessageId};
 use crate::outcome::{IntoOutcome, Outcome};
@@ -37,6 +38,7 @@ pub struct Context {
     pub(crate) attempt: u32,
     pub(crate) token: Token,
     pub(crate) cancelled: CancellationToken,
+    pub(crate) cancels: Cancels,
     pub(crate) stopping: CancellationToken,
 }
 
@@ -93,14 +95,19 @@ impl Context {
         self.token
     }
 
-    /// Completes when the result will not be wanted any more: the claim was lost, or the worker is made to stop at once.
+    /// Completes when the result will not be wanted any more: the claim was lost, the worker is made to stop at once, or a
+    /// person has [cancelled](crate::Sawmill::cancel) the message.
     pub async fn cancelled(&self) {
-        self.cancelled.cancelled().await;
+        tokio::select! {
+            biased;
+            () = self.cancelled.cancelled() => {}
+            () = cancel::cancelled(&self.cancels, &self.message) => {}
+        }
     }
 
     /// True if the result will not be wanted any more.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.is_cancelled()
+        self.cancelled.is_cancelled() || self.cancels.borrow().contains(&self.message)
     }
 
     /// Completes when the worker has been asked to stop. It waits for this handler, which may want to hurry.

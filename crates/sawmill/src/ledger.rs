@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::log::Hints;
+use crate::message::MessageId;
 use crate::topic::{GroupName, Topic};
 
 /// Who has done what: small entries, versioned, changed by compare-and-set.
@@ -125,8 +126,18 @@ impl EntryKey {
     }
 
     /// Before everything that is kept about a topic or a lane.
-    pub fn all_of(topic: &Topic) -> [EntryKey; 3] {
-        ["groups", "shards", "duties"].map(|kind| Self(format!("{kind}/{}/", topic.uid)))
+    pub fn all_of(topic: &Topic) -> [EntryKey; 4] {
+        ["groups", "shards", "duties", "cancels"].map(|kind| Self(format!("{kind}/{}/", topic.uid)))
+    }
+
+    /// A message of a topic that was cancelled.
+    pub fn cancel(topic: &Topic, id: MessageId) -> Self {
+        Self(format!("cancels/{}/{id}", topic.uid))
+    }
+
+    /// Before all messages of a topic that were cancelled.
+    pub fn cancels(topic: &Topic) -> Self {
+        Self(format!("cancels/{}/", topic.uid))
     }
 
     /// Who looks after a topic.

@@ -81,6 +81,7 @@
 //! engine implements one or both; all rules are here, once. What an engine can do beyond them is declared as
 //! [`Capabilities`], and asking for what it cannot do is an error that says who can.
 
+mod cancel;
 pub mod claim;
 pub mod clock;
 mod dead;
@@ -99,6 +100,7 @@ mod outcome;
 pub mod planted;
 mod retry;
 pub mod ring;
+mod seek;
 pub mod shard;
 mod status;
 pub mod topic;
@@ -114,6 +116,7 @@ pub use message::{Headers, Message, MessageId, Push};
 pub use mill::{OpenOptions, Sawmill};
 pub use outcome::{IntoOutcome, Outcome};
 pub use retry::{Failure, RetryPolicy};
+pub use seek::Since;
 pub use status::GroupStatus;
 pub use topic::{GroupName, Lane, Topic, TopicName, TopicSpec};
 pub use worker::{Counts, Delivery, OnFailure, WaitingOn, Worker, WorkerBuilder, WorkerState};

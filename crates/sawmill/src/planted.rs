@@ -57,6 +57,10 @@ bugs! {
     HintsOnly,
     /// A worker that was removed goes on with what it held.
     RemovedGoesOn,
+    /// A block is grabbed without looking which of its messages were cancelled.
+    CancelUnseen,
+    /// After a seek a message that fails again gets the same copy as before.
+    SameCopyAgain,
 }
 
 #[cfg(feature = "planted")]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::dice::Dice;
 use crate::message::{Headers, Message, MessageId};
+use crate::planted::{self, Bug};
 
 /// When a failed message is tried again, and how often.
 ///
@@ -121,6 +122,26 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
+/// What a copy is made for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Retry,
+    Dead,
+    Resend,
+}
+
+impl Purpose {
+    /// The purpose in this reading of the shard: a message that is read again, and fails again, needs another copy.
+    fn of(self, pass: u32) -> String {
+        let name = match self {
+            Purpose::Retry => "retry",
+            Purpose::Dead => "dead",
+            Purpose::Resend => "resend",
+        };
+        if pass == 0 || planted::is(Bug::SameCopyAgain) { name.to_owned() } else { format!("{name} {pass}") }
+    }
+}
+
 /// What a message on a lane says of itself, beyond what every message says.
 impl Message {
     /// The id it had when it was pushed. Copies on lanes have ids of their own; this stays.
@@ -150,16 +171,16 @@ impl Message {
     }
 
     /// The copy that waits on the retry lane until it is due. `failed` counts all attempts so far.
-    pub(crate) fn retry_copy(&self, failed: u32, failures: &[Failure], due: Timestamp) -> Message {
-        let mut copy = self.copy("retry", failures);
+    pub(crate) fn retry_copy(&self, failed: u32, failures: &[Failure], pass: u32, due: Timestamp) -> Message {
+        let mut copy = self.copy(&Purpose::Retry.of(pass), failures);
         copy.headers.set(ATTEMPTS, failed.to_string());
         copy.due = Some(due);
         copy
     }
 
     /// The copy that goes to the dead-letter lane.
-    pub(crate) fn dead_copy(&self, failed: u32, failures: &[Failure], reason: &str) -> Message {
-        let mut copy = self.copy("dead", failures);
+    pub(crate) fn dead_copy(&self, failed: u32, failures: &[Failure], pass: u32, reason: &str) -> Message {
+        let mut copy = self.copy(&Purpose::Dead.of(pass), failures);
         copy.headers.set(ATTEMPTS, failed.to_string());
         copy.headers.set(REASON, cut(reason).to_owned());
         copy.due = None;
@@ -168,7 +189,7 @@ impl Message {
 
     /// The copy that a person sends back to the group: with all its attempts before it.
     pub(crate) fn resent_copy(&self) -> Message {
-        let mut copy = self.copy("resend", &[]);
+        let mut copy = self.copy(&Purpose::Resend.of(0), &[]);
         copy.headers.0.retain(|(name, _)| name != REASON && name != ATTEMPTS);
         copy.due = None;
         copy
@@ -223,14 +244,15 @@ mod tests {
         };
         let failure =
             |attempt| Failure::new(attempt, Timestamp::from_millis(7), "w", "no\u{e9}".repeat(600).as_str());
-        let first = message.retry_copy(2, &[failure(1), failure(2)], Timestamp::from_millis(9));
+        let first = message.retry_copy(2, &[failure(1), failure(2)], 0, Timestamp::from_millis(9));
         assert_eq!((first.origin(), first.failed_attempts()), (message.id, 2));
         assert_eq!(first.due, Some(Timestamp::from_millis(9)));
-        assert_eq!(first, message.retry_copy(2, &[failure(1), failure(2)], Timestamp::from_millis(9)));
+        assert_eq!(first, message.retry_copy(2, &[failure(1), failure(2)], 0, Timestamp::from_millis(9)));
+        assert_ne!(first.id, message.retry_copy(2, &[], 1, Timestamp::from_millis(9)).id, "another pass");
 
-        let second = first.retry_copy(3, &[failure(3)], Timestamp::from_millis(99));
+        let second = first.retry_copy(3, &[failure(3)], 0, Timestamp::from_millis(99));
         assert_ne!(first.id, second.id);
-        let dead = second.dead_copy(4, &[failure(4)], "out of attempts");
+        let dead = second.dead_copy(4, &[failure(4)], 0, "out of attempts");
         assert_eq!((dead.origin(), dead.dead_reason()), (message.id, Some("out of attempts")));
         assert_eq!(dead.failures().iter().map(|f| f.attempt).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!(dead.own_headers(), message.headers);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Claim, Progress, Token, WorkerId};
+use crate::claim::{Claim, Progress, Token, WorkerId, is_zero};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::EntryKey;
 use crate::log::{Position, Span};
@@ -50,6 +50,13 @@ pub struct ShardState {
     pub claims: Vec<Claim>,
     /// What became of the messages before the cursor that are in no claim.
     pub tally: Tally,
+    /// How often a person has moved the cursor.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pass: u32,
+    /// How often a message that may be in this shard was cancelled. Who sees it grow must look which, before it takes a block
+    /// or hands one out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cancels: u32,
 }
 
 /// How many messages met which end.
@@ -63,6 +70,9 @@ pub struct Tally {
     pub dead: u64,
     /// They failed for good, and the group only logs that; or they were gone from the log.
     pub dropped: u64,
+    /// A person has cancelled them.
+    #[serde(default)]
+    pub cancelled: u64,
 }
 
 impl Tally {
@@ -72,13 +82,14 @@ impl Tally {
             Fate::Retried => &mut self.retried,
             Fate::Dead => &mut self.dead,
             Fate::Dropped => &mut self.dropped,
+            Fate::Cancelled => &mut self.cancelled,
         };
         *counter = counter.saturating_add(messages);
     }
 
     /// How many there were in all.
     pub fn total(&self) -> u64 {
-        self.done + self.retried + self.dead + self.dropped
+        self.done + self.retried + self.dead + self.dropped + self.cancelled
     }
 }
 
@@ -88,6 +99,7 @@ impl std::ops::AddAssign for Tally {
         self.retried += other.retried;
         self.dead += other.dead;
         self.dropped += other.dropped;
+        self.cancelled += other.cancelled;
     }
 }
 
@@ -102,6 +114,8 @@ pub enum Fate {
     Dead,
     /// Given up without a trace but the log's.
     Dropped,
+    /// Cancelled by a person.
+    Cancelled,
 }
 
 /// What a worker has to say about one of its claims: all of it each time, so that saying it twice changes nothing.
@@ -193,6 +207,7 @@ impl ShardState {
             count: grab.count,
             done: Progress::default(),
             failures: BTreeMap::new(),
+            pass: self.pass,
             deaths: 0,
             once: rules.once,
             lost: false,
@@ -252,6 +267,12 @@ impl ShardState {
             adopted.push(claim.clone());
         }
         adopted
+    }
+
+    /// Moves the cursor: what lies after the position is handed out from now on, also if it was before. Open claims stay.
+    pub fn seek(&mut self, to: Position) {
+        self.cursor = to;
+        self.pass = self.pass.saturating_add(1);
     }
 
     /// Gives a claim back, for anybody to adopt at once. Nothing of it that is not done may have been started.
@@ -387,6 +408,18 @@ mod tests {
         assert!(state.has_orphans(|_| false));
         let adopted = state.adopt(&worker("b"), ONCE, |_| false);
         assert!(!adopted[0].lost && adopted[0].deaths == 0);
+    }
+
+    #[test]
+    fn seeking_moves_the_cursor_and_leaves_claims_open() {
+        let mut state = ShardState::default();
+        state.grab(&worker("a"), UNORDERED, &block(3, 3)).unwrap();
+        state.seek(Position::default());
+        let again = state.grab(&worker("b"), UNORDERED, &block(3, 3)).unwrap();
+        let passes: Vec<u32> = state.claims.iter().map(|claim| claim.pass).collect();
+        assert_eq!((passes, state.claimed()), (vec![0, 1], 6));
+        state.settle(&worker("b"), &report(again, &[0, 1, 2])).unwrap();
+        assert_eq!((state.tally.done, state.cursor), (3, Position::from_number(3)));
     }
 
     #[test]

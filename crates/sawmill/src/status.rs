@@ -6,7 +6,8 @@ use crate::mill::Sawmill;
 use crate::shard::{ShardState, Tally};
 use crate::topic::{GroupName, Lane, Topic};
 
-/// Where a group of a topic stands. Every message pushed is in exactly one of these counts, once nothing moves.
+/// Where a group of a topic stands. Every message pushed is in exactly one of these counts, once nothing moves, unless the
+/// group was [sent elsewhere](Sawmill::seek): what is handled again is counted again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupStatus {
     /// Readable, and not handed out.
@@ -23,6 +24,8 @@ pub struct GroupStatus {
     pub dead: u64,
     /// Dropped: by a person, or because the group only logs what it gives up.
     pub dropped: u64,
+    /// Cancelled by a person.
+    pub cancelled: u64,
     /// When the oldest waiting message was pushed.
     pub oldest: Option<Timestamp>,
 }
@@ -39,6 +42,7 @@ impl Sawmill {
             claimed: own.claimed,
             done: own.tally.done,
             dropped: own.tally.dropped,
+            cancelled: own.tally.cancelled,
             oldest: own.oldest,
             ..GroupStatus::default()
         };
@@ -47,6 +51,7 @@ impl Sawmill {
             status.retrying = retry.waiting + retry.scheduled + retry.claimed;
             status.done += retry.tally.done;
             status.dropped += retry.tally.dropped;
+            status.cancelled += retry.tally.cancelled;
         }
         if let Some(lane) = self.log().topic(&topic.name.lane(&group, Lane::Dead)).await? {
             let dead = self.count(&lane, &crate::dead::readers()?).await?;

@@ -2,12 +2,14 @@
 //! public API. Several workers are several openings of one file: to the store each is like a process of its own.
 #![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
 
+mod cancel;
 mod claims;
 mod desk;
 mod due;
 mod failure;
 mod groups;
 mod members;
+mod seek;
 mod shards;
 mod slots;
 mod support;

@@ -154,3 +154,9 @@ impl Peek {
         claims
     }
 }
+
+/// A store of each engine that these tests know: in memory, and on SQLite with the folder it lives in.
+pub(crate) async fn engines() -> Vec<(Sawmill, Option<Place>)> {
+    let place = Place::new();
+    vec![(Sawmill::open("memory:").await.unwrap(), None), (place.mill().await, Some(place))]
+}

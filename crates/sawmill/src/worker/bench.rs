@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::item::{Copy, Failed, Incoming, Item, Start, Ticket, Verdict};
 use super::line::{LineKey, Lines};
 use super::pace::Pace;
+use crate::cancel::Unwanted;
 use crate::claim::{Progress, Token, WorkerId};
 use crate::clock::Moment;
 use crate::planted::{self, Bug};
@@ -145,11 +146,11 @@ impl Bench {
         wait: impl Fn(u32) -> Option<Duration>,
         now: Moment,
     ) -> Ticket {
-        let Incoming { source, topic, claim, messages, cancelled } = incoming;
+        let Incoming { source, topic, claim, messages, unwanted, cancelled } = incoming;
         self.tickets += 1;
         let ticket = self.tickets;
         let mut open = 0;
-        let mut fates = BTreeMap::new();
+        let mut fates: BTreeMap<Fate, Progress> = BTreeMap::new();
         if messages.is_empty() {
             // They are gone from the log: there is nothing to be done about them.
             fates.insert(
@@ -162,6 +163,10 @@ impl Bench {
             if claim.done.contains(index) || skipped {
                 continue;
             }
+            if unwanted.contains(&message) {
+                fates.entry(Fate::Cancelled).or_default().insert(index);
+                continue;
+            }
             open += 1;
             let failed_here = claim.failures.get(&index).copied().unwrap_or(0);
             let line = message.key.clone().filter(|_| !planted::is(Bug::NoKeyQueue)).map(|key| (topic, key));
@@ -169,6 +174,7 @@ impl Bench {
                 ticket,
                 index,
                 failed: message.failed_attempts().saturating_add(failed_here),
+                pass: claim.pass,
                 deaths: claim.deaths,
                 message: Arc::new(message),
                 failures: Vec::new(),
@@ -185,12 +191,12 @@ impl Bench {
             source,
             token: claim.token,
             count: open,
+            dirty: open == 0 || !fates.is_empty(),
             fates,
             failures: claim.failures,
             open,
             claimed: open,
             running: 0,
-            dirty: open == 0,
             closing: false,
             cancelled,
         };
@@ -369,6 +375,28 @@ impl Bench {
         self.failed.retain(|other| (other.item.ticket, other.item.index) != (ticket, index));
         self.settle(ticket, index, fate);
         self.advance(failed.item.line.clone());
+    }
+
+    /// Messages in hand that a person has cancelled are settled without being started. Those that run are told by others.
+    pub(crate) fn cancel(&mut self, unwanted: &Unwanted) {
+        let pick = |cancelled: &mut Vec<Item>, item: &Item| {
+            let wanted = !unwanted.contains(&item.message);
+            if !wanted {
+                cancelled.push(item.clone());
+            }
+            wanted
+        };
+        let (mut behind, mut first) = (Vec::new(), Vec::new());
+        self.lines.retain(|item| pick(&mut behind, item));
+        self.ready.retain(|item| pick(&mut first, item));
+        self.waiting.retain(|_, item| pick(&mut first, item));
+        for item in behind {
+            self.settle(item.ticket, item.index, Fate::Cancelled);
+        }
+        for item in first {
+            self.settle(item.ticket, item.index, Fate::Cancelled);
+            self.advance(item.line);
+        }
     }
 
     /// All open messages of a claim are to become dead letters without being started. Their lines wait for that.

@@ -41,6 +41,7 @@ fn claim(token: u64, count: usize) -> Claim {
         count: count as u32,
         done: Progress::default(),
         failures: BTreeMap::new(),
+        pass: 0,
         deaths: 0,
         once: false,
         lost: false,
@@ -54,7 +55,8 @@ fn take(bench: &mut Bench, source: usize, keys: &[&str]) -> Ticket {
 
 fn take_claim(bench: &mut Bench, source: usize, keys: &[&str], claim: Claim) -> Ticket {
     let messages = (0..).zip(keys).map(|(i, key)| message(i, key)).collect();
-    let incoming = Incoming { source, topic: 0, claim, messages, cancelled: CancellationToken::new() };
+    let (unwanted, cancelled) = (Arc::default(), CancellationToken::new());
+    let incoming = Incoming { source, topic: 0, claim, messages, unwanted, cancelled };
     bench.take(incoming, |_| Some(SECOND), at(0))
 }
 
@@ -217,6 +219,7 @@ fn a_block_that_is_gone_from_the_log_is_dropped() {
         topic: 0,
         claim: adopted,
         messages: Vec::new(),
+        unwanted: Arc::default(),
         cancelled: CancellationToken::new(),
     };
     bench.take(incoming, |_| None, at(0));

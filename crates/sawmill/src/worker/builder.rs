@@ -173,6 +173,7 @@ impl WorkerBuilder {
         };
         let shared = Arc::new(Shared {
             bench: Mutex::new(Bench::new(limits)),
+            cancels: watch::Sender::default(),
             wake: Notify::new(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),

@@ -40,6 +40,8 @@ pub(super) struct Source {
     pub(super) mine: bool,
     /// Another worker has written to it lately, so what is known is likely to be out of date.
     pub(super) contended: bool,
+    /// How many cancellations of the entry have been looked at; none at all yet if this is `None`.
+    pub(super) cancels: Option<u32>,
     /// When something was last written.
     pub(super) written: Moment,
 }
@@ -80,6 +82,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         maybe: Maybe::Unknown,
         mine: false,
         contended: false,
+        cancels: None,
         written: Moment::default(),
     };
     let mut foreman = Foreman {

@@ -80,6 +80,9 @@ impl Foreman {
 
     async fn grab_from(&mut self, me: &WorkerId, mut picked: Vec<usize>, room: usize) -> Result<Grabbed> {
         self.refresh(me, &picked).await?;
+        if !planted::is(Bug::CancelUnseen) {
+            self.learn_cancels().await?;
+        }
         picked.retain(|index| self.may_try(*index));
         let limit = (room / picked.len().max(1)).clamp(1, BLOCK);
         let blocks = self.read(&picked, limit).await?;

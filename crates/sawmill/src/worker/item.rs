@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::line::LineKey;
+use crate::cancel::Unwanted;
 use crate::claim::{Claim, Token};
 use crate::message::Message;
 use crate::retry::Failure;
@@ -21,6 +22,8 @@ pub(crate) struct Item {
     pub(crate) index: u32,
     /// How many attempts have failed.
     pub(crate) failed: u32,
+    /// Which reading of the shard it was handed out in.
+    pub(crate) pass: u32,
     /// How many workers died holding it.
     pub(super) deaths: u32,
     pub(crate) message: Arc<Message>,
@@ -78,5 +81,7 @@ pub(crate) struct Incoming {
     pub(crate) topic: usize,
     pub(crate) claim: Claim,
     pub(crate) messages: Vec<Message>,
+    /// Those of them that a person has cancelled.
+    pub(crate) unwanted: Arc<Unwanted>,
     pub(crate) cancelled: CancellationToken,
 }

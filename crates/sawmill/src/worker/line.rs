@@ -56,9 +56,9 @@ impl Lines {
     }
 
     /// Drops messages that stand in line behind others.
-    pub(super) fn retain(&mut self, keep: impl Fn(&Item) -> bool) {
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Item) -> bool) {
         for line in self.lines.values_mut() {
-            line.queue.retain(&keep);
+            line.queue.retain(&mut keep);
         }
     }
 

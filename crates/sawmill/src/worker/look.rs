@@ -1,10 +1,12 @@
 //! Looking around: who is there, what did the dead leave, and which shards are whose.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::decide::{Change, Decided, decide};
-use super::foreman::Foreman;
+use super::foreman::{Foreman, Source};
 use super::item::Incoming;
+use crate::cancel::Unwanted;
 use crate::claim::{Claim, Token, WorkerId};
 use crate::error::{ErrorKind, Result};
 use crate::ledger::{Commit, EntryKey, Version, Write};
@@ -37,6 +39,7 @@ impl Foreman {
         }
         // The members are listed after the entries: a worker joins before it grabs, so that the owner of a claim that was
         // seen and is not among them has left or was declared dead.
+        self.learn_cancels().await?;
         let stale = self.members.clone();
         self.meet_members(me).await?;
         let members = if planted::is(Bug::StaleMembers) { stale } else { self.members.clone() };
@@ -64,6 +67,27 @@ impl Foreman {
         }
         drop(bench);
         self.sources[index].known = Some((version, state));
+    }
+
+    /// Looks which messages were cancelled, if some entry says that there are more than this worker knows of.
+    pub(super) async fn learn_cancels(&mut self) -> Result<()> {
+        let counted = |source: &Source| source.known.as_ref().map(|(_, state)| state.cancels);
+        let grown = |source: &Source| counted(source).is_some_and(|count| Some(count) != source.cancels);
+        if !self.sources.iter().any(grown) {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        let mut entries = Vec::new();
+        for topic in shared.topics().iter().filter(|topic| topic.name.as_lane().is_none()) {
+            entries.extend(shared.builder.mill.ledger().list(&EntryKey::cancels(topic)).await?);
+        }
+        let unwanted = Arc::new(Unwanted::named_by(&entries));
+        shared.bench().cancel(&unwanted);
+        shared.cancels.send_replace(unwanted);
+        for source in &mut self.sources {
+            source.cancels = counted(source).or(source.cancels);
+        }
+        Ok(())
     }
 
     async fn meet_members(&mut self, me: &WorkerId) -> Result<()> {
@@ -197,6 +221,7 @@ impl Foreman {
             topic: self.spec(index).topic_index,
             claim,
             messages,
+            unwanted: self.shared.cancels.borrow().clone(),
             cancelled: self.shared.abort.child_token(),
         };
         let mut bench = self.shared.bench();

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::cancel::Cancels;
 use crate::claim::WorkerId;
 use crate::error::{Error, Result};
 use crate::handler::{self, Handler};
@@ -85,6 +86,8 @@ struct Shared {
     sources: Vec<SourceSpec>,
     handler: Box<dyn Handler>,
     bench: Mutex<Bench>,
+    /// The messages that were cancelled, as far as this worker knows.
+    cancels: Cancels,
     /// Wakes the foreman.
     wake: Notify,
     /// Finish what runs, then leave.

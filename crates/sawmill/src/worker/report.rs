@@ -190,6 +190,7 @@ fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (&'a Topic,
             let copy = item.message.retry_copy(
                 item.failed.saturating_add(u32::from(*counted)),
                 failures,
+                item.pass,
                 now + *after,
             );
             (&lanes.retry, copy, Fate::Retried)
@@ -198,7 +199,7 @@ fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (&'a Topic,
             let counted = u32::from(!failures.is_empty());
             (
                 &lanes.dead,
-                item.message.dead_copy(item.failed.saturating_add(counted), failures, reason),
+                item.message.dead_copy(item.failed.saturating_add(counted), failures, item.pass, reason),
                 Fate::Dead,
             )
         }

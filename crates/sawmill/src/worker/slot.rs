@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 
 use super::item::{Copy, Item, Start, Verdict};
 use super::{Delivery, OnFailure, Shared};
+use crate::cancel;
 use crate::handler::Context;
 use crate::outcome::Outcome;
 use crate::retry::{Failure, Next};
@@ -69,6 +70,8 @@ enum Ending {
     Panicked(String),
     /// The worker was made to stop at once.
     Dropped,
+    /// A person has cancelled the message.
+    Cancelled,
 }
 
 async fn handle(shared: &Shared, start: &Start) -> Ending {
@@ -78,6 +81,7 @@ async fn handle(shared: &Shared, start: &Start) -> Ending {
         attempt: start.item.attempt(),
         token: start.token,
         cancelled: start.cancelled.clone(),
+        cancels: shared.cancels.clone(),
         stopping: shared.stop.clone(),
     };
     // A handler that panics while it makes its future fails that message, as does one whose future panics.
@@ -93,6 +97,7 @@ async fn handle(shared: &Shared, start: &Start) -> Ending {
             Err(panic) => Ending::Panicked(panic_text(&*panic)),
         },
         () = shared.abort.cancelled() => Ending::Dropped,
+        () = cancel::cancelled(&shared.cancels, &start.item.message) => Ending::Cancelled,
     }
 }
 
@@ -107,6 +112,8 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     let once = shared.builder.delivery == Delivery::AtMostOnce;
     let ordered = shared.builder.ordered;
     let item = &start.item;
+    // Whatever became of this attempt: there will be no other.
+    let unwanted = shared.cancels.borrow().contains(&item.message);
     let failure = |error: &str| {
         let bench = shared.bench();
         let worker = bench.me().map_or("", |me| me.as_str());
@@ -115,6 +122,12 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     let dead = |reason: String| Verdict::Copy(Copy::Dead { reason }, None);
     let (error, after) = match ending {
         Ending::Said(Outcome::Done) => return Verdict::Settled(Fate::Done),
+        Ending::Cancelled => return Verdict::Settled(Fate::Cancelled),
+        Ending::Said(Outcome::Retry { .. } | Outcome::Snooze(_) | Outcome::Dead(_)) | Ending::Panicked(_)
+            if unwanted =>
+        {
+            return Verdict::Settled(Fate::Cancelled);
+        }
         Ending::Said(Outcome::Snooze(after)) if once => {
             let reason =
                 format!("snoozed for {after:?}, but an at-most-once group never starts a message again");

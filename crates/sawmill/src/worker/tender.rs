@@ -102,6 +102,7 @@ async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
     if now >= tended.trim_at {
         tended.trim_at = now + env.dice().jitter(TRIM_EVERY);
         trim(shared, &tended.topic).await?;
+        shared.builder.mill.forget_cancels(&tended.topic).await?;
     }
     Ok(())
 }
