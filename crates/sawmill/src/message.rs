@@ -212,6 +212,11 @@ impl MessageId {
         self.0
     }
 
+    /// When the message was made, by the clock of who made it.
+    pub const fn created(self) -> Timestamp {
+        Timestamp::from_millis((self.0 >> 80) as u64)
+    }
+
     /// The id of the copy of this message that is made for `purpose`: the same for the same purpose, so that making the
     /// copy twice is told from making two copies. It keeps the time at its beginning.
     pub(crate) fn derive(self, purpose: &str) -> MessageId {

@@ -67,6 +67,8 @@ pub(super) struct Mirror {
     pub(super) state: ShardState,
     /// Numbers of messages that are settled.
     pub(super) settled: BTreeSet<u64>,
+    /// Where the group was last sent: what lies after it counts as settled only by claims that were opened since.
+    pub(super) sent_to: u64,
     /// Numbers of messages of claims that were taken from an owner.
     pub(super) superseded: BTreeSet<u64>,
 }
@@ -137,6 +139,8 @@ pub(super) struct Handling {
     pub(super) retries: Vec<MessageId>,
     /// The copies on its dead-letter lane.
     pub(super) dead: Vec<MessageId>,
+    /// How often it counted as settled because there is a copy of it.
+    pub(super) copied: usize,
     pub(super) done: u64,
 }
 
@@ -155,6 +159,12 @@ pub struct Book {
     pub(super) runs: Vec<Run>,
     pub(super) handled: BTreeMap<(usize, MessageId), Handling>,
     pub(super) orphans: Vec<(String, Token)>,
+    /// Messages that the log has twice, or a copy of which it has twice.
+    pub(super) doubled: BTreeSet<MessageId>,
+    /// Messages that the ledger names as cancelled.
+    pub(super) unwanted: BTreeSet<MessageId>,
+    /// Those whose cancellation was acknowledged, and the last token of each shard at that moment.
+    pub(super) cancelled: BTreeMap<MessageId, BTreeMap<String, Token>>,
     checks: Checks,
     violation: Option<Violation>,
     is_news: bool,
@@ -176,6 +186,9 @@ impl Book {
             runs: Vec::new(),
             handled: BTreeMap::new(),
             orphans: Vec::new(),
+            doubled: BTreeSet::new(),
+            unwanted: BTreeSet::new(),
+            cancelled: BTreeMap::new(),
             checks: Checks::default(),
             violation: None,
             is_news: false,
@@ -205,6 +218,18 @@ impl Book {
     /// How many pushed messages were acknowledged.
     pub fn acknowledged_count(&self) -> u64 {
         self.pushed.iter().filter(|pushed| pushed.acknowledged.is_some()).count() as u64
+    }
+
+    /// The messages whose push was acknowledged, with the topics they were pushed to.
+    pub fn acknowledged_ids(&self) -> Vec<(String, MessageId)> {
+        let told = |pushed: &Pushed| Some((pushed.intent.topic.clone(), pushed.acknowledged?));
+        self.pushed.iter().filter_map(told).collect()
+    }
+
+    /// A cancellation was acknowledged: no claim that is opened or adopted from now on may start this message.
+    pub fn cancelled(&mut self, id: MessageId) {
+        let tokens = self.mirrors.iter().map(|(key, mirror)| (key.clone(), mirror.state.token)).collect();
+        self.cancelled.entry(id).or_insert(tokens);
     }
 
     /// Checks something: if it does not hold, that is a violation, unless there was one before.

@@ -38,6 +38,7 @@ invariants! {
     Cursor = 8, "a cursor never moves back, and all before it is done, claimed, retrying or dead";
     DueTime = 9, "no start before the due time";
     CountsConserve = 10, "counts conserve";
+    Cancelled = 12, "what was cancelled while it waited is not started";
     Drains = 11, "when faults end the backlog drains, and only the silent are declared dead";
 }
 

@@ -83,7 +83,11 @@ impl Book {
         });
         let lying = Lying { id: message.id, origin: message.origin(), key: message.key.clone() };
         self.places.insert((index, shard, number), lying);
-        self.by_id.entry((index, message.id)).or_default().push((shard, number));
+        let places = self.by_id.entry((index, message.id)).or_default();
+        places.push((shard, number));
+        if places.len() > 1 {
+            self.doubled.insert(message.origin());
+        }
     }
 
     /// A message is in the log, and not readable yet.

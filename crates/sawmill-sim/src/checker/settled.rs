@@ -50,7 +50,12 @@ impl Book {
         if done {
             self.handled.entry((group, origin)).or_default().done += 1;
         }
-        let fine = done || only_logged || self.has_a_copy(group, id, origin, hidden);
+        let unwanted = self.unwanted.contains(&origin);
+        let copied = !(done || only_logged || unwanted);
+        let fine = !copied || self.has_a_copy(group, id, origin, hidden);
+        if copied {
+            self.copied(group, origin, hidden);
+        }
         self.check(Invariant::NothingLost, fine, |_| {
             let what =
                 format!("{origin} counts as settled, its last run: {last:?}, and no copy of it is on a lane");
@@ -64,6 +69,23 @@ impl Book {
             (false, true) => Settled::Done,
             (false, false) => Settled::Otherwise,
         }
+    }
+
+    /// Invariant 1: each time a message counts as settled because there is a copy of it, that is another copy.
+    fn copied(&mut self, group: usize, origin: MessageId, hidden: Hidden<'_>) {
+        let hides = [Lane::Retry, Lane::Dead].map(|lane| self.hidden_copies(group, origin, lane, hidden));
+        // Of a message that the log has twice, both have the same copy.
+        let doubled = self.doubled.contains(&origin);
+        let handling = self.handled.entry((group, origin)).or_default();
+        handling.copied += 1;
+        let known = handling.retries.iter().chain(&handling.dead);
+        let copies: std::collections::BTreeSet<&MessageId> = known.chain(hides.iter().flatten()).collect();
+        let (copied, copies) = (handling.copied, copies.len());
+        self.check(Invariant::NothingLost, doubled || copied <= copies, |_| {
+            let what =
+                format!("{origin} counts as settled by a copy {copied} times, and has {copies} copies");
+            (what, vec![origin.to_string()])
+        });
     }
 
     /// True if the retry or the dead letter of this message, or of this copy of it, is in the log.

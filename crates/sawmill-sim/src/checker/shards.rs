@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::WorkerId;
 use sawmill::claim::Claim;
 use sawmill::ledger::{Entry, EntryKey, Version};
 use sawmill::shard::ShardState;
 use sawmill::topic::Lane;
+use sawmill::{MessageId, WorkerId};
 
 use super::book::{Book, How, Mirror};
 use super::invariant::Invariant;
@@ -38,6 +38,7 @@ impl Book {
         let mut parts = written.key.as_str().split('/');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("members"), ..) => self.member_written(written),
+            (Some("cancels"), Some(_), Some(id), None) => self.unwanted.extend(id.parse::<MessageId>()),
             (Some("shards"), Some(uid), Some(group), Some(shard)) => {
                 let topic = self.topics.iter().position(|known| known.topic.uid == uid);
                 if let (Some(topic), Some(group), Ok(shard)) = (topic, self.group(group), shard.parse()) {
@@ -59,19 +60,26 @@ impl Book {
         let Some(Ok(new)) = decoded else {
             return self.wrong(Invariant::StaleWriter, format!("{key} was deleted or damaged"), vec![key]);
         };
+        // A person may have changed the entry before the topic had its first message.
+        let before = written.old.and_then(|old| ShardState::decode(written.key, &old.value).ok());
         let empty = || Mirror {
             group,
             topic,
             shard,
-            state: ShardState::default(),
+            state: before.unwrap_or_default(),
             settled: Default::default(),
+            sent_to: 0,
             superseded: Default::default(),
         };
         let mut mirror = self.mirrors.remove(&key).unwrap_or_else(empty);
         let old = std::mem::replace(&mut mirror.state, new.clone());
         let change = Change { key: &key, node: written.node, old: &old, new: &new };
         self.claims_kept(&mut mirror, &change, hidden);
-        self.claims_opened(&mirror, &change);
+        if old.pass == new.pass {
+            self.claims_opened(&mirror, &change);
+        } else {
+            self.sent_elsewhere(&mut mirror, &change);
+        }
         self.mirrors.insert(key, mirror);
     }
 
@@ -79,7 +87,7 @@ impl Book {
     fn claims_kept(&mut self, mirror: &mut Mirror, change: &Change<'_>, hidden: Hidden<'_>) {
         let (mut settled, mut done, mut unsure) = (0, 0, false);
         for claim in &change.old.claims {
-            let now = change.new.claims.iter().find(|now| now.span == claim.span);
+            let now = change.new.claims.iter().find(|now| now.is_on_the_block_of(claim));
             let owned = self.is_by(mirror.group, claim.owner.as_ref(), change.node);
             let by_owner = self.may_change(mirror, change, claim, now, owned);
             let numbers: Vec<u64> = mirror.numbers(self, claim).collect();
@@ -91,7 +99,9 @@ impl Book {
                 });
                 if is && !was {
                     settled += 1;
-                    mirror.settled.insert(number);
+                    if claim.pass == change.new.pass || number <= mirror.sent_to {
+                        mirror.settled.insert(number);
+                    }
                     let fate = self.settled(mirror, change, claim, number, hidden);
                     done += u64::from(fate == Settled::Done);
                     unsure |= fate == Settled::Unsure;
@@ -184,13 +194,28 @@ impl Book {
         });
     }
 
+    /// A person moved the cursor, and changed nothing else. What lies behind it needs nothing more, unless it is claimed;
+    /// what lies after it is to be handled from now on, again or for the first time.
+    fn sent_elsewhere(&mut self, mirror: &mut Mirror, change: &Change<'_>) {
+        let only =
+            ShardState { cursor: change.old.cursor.clone(), pass: change.old.pass, ..change.new.clone() };
+        self.check(Invariant::Cursor, only == *change.old, |_| {
+            (format!("{}: a seek changed more than the cursor", change.key), change.about())
+        });
+        mirror.sent_to = change.new.cursor.number().unwrap_or(0);
+        let behind: Vec<u64> = self.between(mirror.topic, mirror.shard, 0, mirror.sent_to).collect();
+        let open =
+            |number: u64| mirror.claims_of(self, number).any(|(claim, index)| !claim.done.contains(index));
+        mirror.settled = behind.into_iter().filter(|number| !open(*number)).collect();
+    }
+
     /// The cursor and the claims that are new: invariant 8, and who may grab.
     fn claims_opened(&mut self, mirror: &Mirror, change: &Change<'_>) {
         let (from, to) = (change.old.cursor.number().unwrap_or(0), change.new.cursor.number().unwrap_or(0));
         self.check(Invariant::Cursor, to >= from, |_| {
             (format!("{}: the cursor moved from {from} back to {to}", change.key), change.about())
         });
-        let fresh = |claim: &&Claim| !change.old.claims.iter().any(|old| old.span == claim.span);
+        let fresh = |claim: &&Claim| !change.old.claims.iter().any(|old| old.is_on_the_block_of(claim));
         let opened: Vec<&Claim> = change.new.claims.iter().filter(fresh).collect();
         let between = self.between(mirror.topic, mirror.shard, from, to).count();
         let claimed: u32 = opened.iter().map(|claim| claim.count).sum();
@@ -233,6 +258,17 @@ impl Book {
             None => self.rules.groups[group].topics.iter().any(|name| name == known.topic.name.base()),
             Some((owner, lane)) => owner == group && lane == Lane::Retry,
         }
+    }
+}
+
+trait Same {
+    /// True if this is the same claim, perhaps in another hand.
+    fn is_on_the_block_of(&self, other: &Claim) -> bool;
+}
+
+impl Same for Claim {
+    fn is_on_the_block_of(&self, other: &Claim) -> bool {
+        (&self.span, self.pass) == (&other.span, other.pass)
     }
 }
 

@@ -23,6 +23,7 @@ impl Book {
         let place = self.under_a_claim(group, started);
         if let Some(place) = place {
             self.not_twice(group, started, place);
+            self.not_cancelled(group, started, place);
             self.in_order(group, started, place, hidden);
         }
         let place = place.unwrap_or((usize::MAX, 0, 0));
@@ -79,7 +80,11 @@ impl Book {
         if !self.rules.groups[group].once {
             return;
         }
-        let places = self.places_of(group, started.origin).len().max(1);
+        let places = self.places_of(group, started.origin);
+        // Each time a person sends the group elsewhere it may be started once more.
+        let passes =
+            |place: &Place| self.mirror(group, *place).map_or(1, |mirror| mirror.state.pass as usize + 1);
+        let places = places.iter().map(passes).sum::<usize>().max(1);
         self.check(Invariant::AtMostOnce, before < places, |_| {
             let what =
                 format!("{} was started {} times by group {}", started.origin, before + 1, started.group);
@@ -111,16 +116,15 @@ impl Book {
         let mut covered = Vec::new();
         for place in places {
             let Some(mirror) = self.mirror(group, place) else { continue };
-            let Some((claim, _)) =
-                mirror.claim_of(self, place.2).filter(|(claim, _)| claim.token == started.token)
-            else {
+            let mut claims = mirror.claims_of(self, place.2);
+            let Some((claim, index)) = claims.find(|(claim, _)| claim.token == started.token) else {
                 continue;
             };
             let owner = claim.owner.as_ref();
             let member = owner.and_then(|owner| self.member(group, owner.as_str()));
             match member {
                 Some(member) if member.there && member.node == started.node => {
-                    if !mirror.settled.contains(&place.2) {
+                    if !claim.done.contains(index) {
                         covered.push(place);
                     } else {
                         state = "it is settled".to_owned();
@@ -161,6 +165,21 @@ impl Book {
         });
     }
 
+    /// Invariant 12: the claim was taken before the cancellation was acknowledged.
+    fn not_cancelled(&mut self, group: usize, started: &Started<'_>, (topic, shard, _): Place) {
+        let Some(tokens) = self.cancelled.get(&started.origin) else { return };
+        let key =
+            format!("shards/{}/{}/{shard:04}", self.topics[topic].topic.uid, self.rules.groups[group].name);
+        let last = tokens.get(&key).copied().unwrap_or_default();
+        self.check(Invariant::Cancelled, started.token <= last, |_| {
+            let what = format!(
+                "{} was started under token {}, and cancelled when the last token of {key} was {last}",
+                started.origin, started.token
+            );
+            (what, [Self::about(started), vec![key.clone()]].concat())
+        });
+    }
+
     /// Invariant 6: everything of this key that lies before it in the shard is settled, or is done or dead and about to be
     /// settled by the worker that now holds the claim.
     fn in_order(&mut self, group: usize, started: &Started<'_>, place: Place, hidden: Hidden<'_>) {
@@ -169,6 +188,12 @@ impl Book {
             return;
         };
         let Some(mirror) = self.mirror(group, place) else { return };
+        // What was claimed before a person sent the group elsewhere is finished beside what comes from there.
+        let old = |claim: &Claim| claim.token == started.token && claim.pass < mirror.state.pass;
+        let is_old = mirror.claims_of(self, number).any(|(claim, _)| old(claim));
+        if is_old {
+            return;
+        }
         let earlier = self.places.range((topic, shard, 0)..(topic, shard, number));
         let waits = earlier.filter(|(_, lying)| lying.key.as_ref() == Some(&key)).find(|(earlier, lying)| {
             let token = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim.token);
@@ -183,7 +208,8 @@ impl Book {
                 false => last == Some(How::Done) || self.is_only_logged(group, lying.origin, last),
             };
             let dead = || self.is_dead(group, lying.origin, hidden);
-            !(mirror.settled.contains(&earlier.2) || done || dead())
+            let unwanted = self.unwanted.contains(&lying.origin);
+            !(mirror.settled.contains(&earlier.2) || done || unwanted || dead())
         });
         let waits = waits.map(|(_, lying)| lying.origin);
         self.check(Invariant::Ordered, waits.is_none(), |_| {
@@ -223,14 +249,21 @@ impl Book {
 }
 
 impl Mirror {
-    /// The open claim whose block has this number, and at which index.
+    /// The latest of the open claims whose block has this number, and at which index.
     pub(super) fn claim_of(&self, book: &Book, number: u64) -> Option<(&Claim, u32)> {
-        let covers = |claim: &&Claim| {
+        self.claims_of(book, number).max_by_key(|(claim, _)| claim.pass)
+    }
+
+    /// The open claims whose block has this number, and at which index. There are several if a person sent the group back
+    /// while it was at work.
+    pub(super) fn claims_of(&self, book: &Book, number: u64) -> impl Iterator<Item = (&Claim, u32)> {
+        let covers = move |claim: &&Claim| {
             claim.span.range().is_ok_and(|(after, upto, _)| after < number && number <= upto)
         };
-        let claim = self.state.claims.iter().find(covers)?;
-        let index = self.numbers(book, claim).position(|other| other == number)?;
-        Some((claim, index as u32))
+        self.state.claims.iter().filter(covers).filter_map(move |claim| {
+            let index = self.numbers(book, claim).position(|other| other == number)?;
+            Some((claim, index as u32))
+        })
     }
 
     /// The numbers of the messages of a claim, by index.

@@ -25,6 +25,7 @@ pub(super) struct Director {
     world: World,
     dice: Seeded,
     hands: Vec<Hand>,
+    /// Pushers, and who else has something to do; each says when it is done.
     pushers: Vec<Arc<Mutex<bool>>>,
 }
 
@@ -73,6 +74,7 @@ impl Director {
         for (number, pushes) in world.plan.pushers.iter().enumerate() {
             self.pushers.push(world.start_pusher(number, pushes.clone()));
         }
+        self.pushers.push(world.start_errands());
     }
 
     fn join(&mut self, worker: WorkerPlan) {

@@ -1,6 +1,7 @@
 //! One seed, one history: the real core among crashing workers and a failing store, then quiet, then the accounts.
 
 mod director;
+mod errands;
 mod people;
 mod plan;
 mod weather;
@@ -15,7 +16,7 @@ use crate::store::{EngineBug, Settings, SimStore};
 use crate::trace::Line;
 use director::Director;
 use people::World;
-pub use plan::{GroupPlan, Manner, MessagePlan, Plan, PushPlan, TopicPlan, WorkerPlan};
+pub use plan::{Errand, GroupPlan, Manner, MessagePlan, Place, Plan, PushPlan, Task, TopicPlan, WorkerPlan};
 pub use weather::{Stroke, Trouble, Weather};
 
 /// What came of one seed.

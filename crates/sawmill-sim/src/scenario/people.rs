@@ -205,15 +205,18 @@ async fn handle(world: World, node: NodeId, context: Context) -> Outcome {
         std::str::from_utf8(context.payload()).ok().and_then(|text| text.rsplit(' ').next()?.parse().ok());
     let plan = number.and_then(|number: usize| world.plan.messages.get(number));
     let (takes, manner) = plan.map_or((Duration::ZERO, Manner::Done), |plan| (plan.takes, plan.manner));
+    // Who reads a message again fails again.
+    let again = world.plan.seeks() > 0;
+    let fails = |times: u32| if again { before % (times + 1) < times } else { before < times };
     let env = world.control.env(node);
     let mut telling = Telling { world, node, run, told: false };
     env.sleep(takes).await;
     match manner {
-        Manner::Fails(times) if before < times => {
+        Manner::Fails(times) if fails(times) => {
             telling.tell(How::Failed);
             Outcome::retry("planned failure")
         }
-        Manner::Panics(times) if before < times => {
+        Manner::Panics(times) if fails(times) => {
             telling.tell(How::Failed);
             // Unwinds as a panic does, without asking the hook.
             std::panic::resume_unwind(Box::new("planned panic"))

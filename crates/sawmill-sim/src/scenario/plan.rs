@@ -34,6 +34,8 @@ pub struct Plan {
     pub weather: Weather,
     /// What happens to workers and store.
     pub trouble: Trouble,
+    /// What people do meanwhile.
+    pub errands: Vec<Errand>,
     /// The engine can tell whether it has a message already.
     pub idempotent: bool,
 }
@@ -120,6 +122,44 @@ pub struct PushPlan {
     pub messages: Vec<usize>,
 }
 
+/// What a person does, after a pause.
+#[derive(Debug, Clone, Copy)]
+pub struct Errand {
+    /// How long to wait first.
+    pub pause: Duration,
+    /// What to do.
+    pub task: Task,
+}
+
+/// What a person may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Cancels one of the messages that were pushed.
+    Cancel(u64),
+    /// Sends a group to another place of a topic.
+    Seek {
+        /// Which group.
+        group: usize,
+        /// Which topic.
+        topic: usize,
+        /// Where to.
+        place: Place,
+    },
+}
+
+/// Where a group may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The start.
+    Start,
+    /// The end.
+    Now,
+    /// One of the messages that were pushed.
+    Message(u64),
+    /// The time of one of them.
+    Time(u64),
+}
+
 /// The stream of the seed from which plans are made.
 const STREAM: u32 = 1;
 
@@ -132,12 +172,13 @@ impl Plan {
         let poll = Duration::from_millis([100, 250, 500, 1_000][dice.below(4) as usize]);
         let weather = Weather::roll(dice, idempotent);
         let trouble = Trouble::roll(dice, ttl, &weather);
-        let topics = topics(dice);
+        let mut topics = topics(dice);
         let groups = groups(dice);
         let workers = workers(dice, groups.len());
         let messages = messages(dice, topics.len(), &groups);
         let pushers = pushers(dice, messages.len(), trouble.time);
-        Self { topics, groups, workers, ttl, poll, messages, pushers, weather, trouble, idempotent }
+        let errands = errands(dice, trouble.time, &groups, &mut topics);
+        Self { topics, groups, workers, ttl, poll, messages, pushers, weather, trouble, errands, idempotent }
     }
 
     /// The rules that its history is held to.
@@ -153,6 +194,12 @@ impl Plan {
         Rulebook { ttl: self.ttl, skew: self.trouble.skew, groups: self.groups.iter().map(group).collect() }
     }
 
+    /// How often a group is sent elsewhere.
+    pub fn seeks(&self) -> u32 {
+        let seek = |errand: &&Errand| matches!(errand.task, Task::Seek { .. });
+        self.errands.iter().filter(seek).count() as u32
+    }
+
     /// In how much time after faults end all must be done, even if one slot had to do it alone.
     pub fn drain_limit(&self) -> Duration {
         let mut limit = Duration::from_secs(30) + 3 * self.ttl;
@@ -163,11 +210,50 @@ impl Plan {
                     Manner::Fails(times) | Manner::Panics(times) => 1 + times.min(group.retries.0),
                     Manner::Snoozes | Manner::Stops => 2,
                 };
-                limit += attempts * message.takes + (attempts - 1) * group.backoff.1;
+                limit += (1 + self.seeks()) * (attempts * message.takes + (attempts - 1) * group.backoff.1);
             }
         }
         limit
     }
+}
+
+fn errands(dice: &mut Seeded, time: Duration, groups: &[GroupPlan], topics: &mut [TopicPlan]) -> Vec<Errand> {
+    let (cancels, mut seeks) = match dice.below(10) {
+        0..5 => (0, 0),
+        5..7 => (1 + dice.below(10), 0),
+        7..9 => (0, 1 + dice.below(3)),
+        _ => (dice.below(5), dice.below(3)),
+    };
+    // Of what is only logged nobody could tell which of its readings gave it up.
+    if groups.iter().any(|group| group.logs_failures) {
+        seeks = 0;
+    }
+    if seeks > 0 {
+        // What was trimmed does not come back.
+        topics.iter_mut().for_each(|topic| topic.retention = Duration::from_secs(86_400));
+    }
+    let count = cancels + seeks;
+    let task = |nth: u64| {
+        if nth < cancels {
+            return Task::Cancel(dice.below(u64::MAX));
+        }
+        let place = match dice.below(4) {
+            0 => Place::Start,
+            1 => Place::Now,
+            2 => Place::Message(dice.below(u64::MAX)),
+            _ => Place::Time(dice.below(u64::MAX)),
+        };
+        let (group, topic) = (dice.below(groups.len() as u64), dice.below(topics.len() as u64));
+        Task::Seek { group: group as usize, topic: topic as usize, place }
+    };
+    let tasks: Vec<Task> = (0..count).map(task).collect();
+    let between = time / (count as u32 + 1).max(1);
+    let errand = |task| Errand { pause: between * dice.below(200) as u32 / 100, task };
+    let mut errands: Vec<Errand> = tasks.into_iter().map(errand).collect();
+    for nth in (1..errands.len()).rev() {
+        errands.swap(nth, dice.below(nth as u64 + 1) as usize);
+    }
+    errands
 }
 
 fn topics(dice: &mut Seeded) -> Vec<TopicPlan> {

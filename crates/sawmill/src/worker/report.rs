@@ -85,7 +85,8 @@ impl Foreman {
         self.write_reports(me, &wanted, &released).await
     }
 
-    /// Writes the reports of some sources, and gives back all claims of others.
+    /// Writes the reports of some sources, and gives back the claims of others: those that were adopted and not taken in hand,
+    /// and those in hand if all of them are closed.
     async fn write_reports(&mut self, me: &WorkerId, wanted: &[usize], released: &[usize]) -> Result<()> {
         let mut changes = Vec::new();
         for index in wanted.iter().copied() {
@@ -98,8 +99,11 @@ impl Foreman {
                     .iter()
                     .filter(|(adopted, _)| *adopted == index)
                     .map(|(_, claim)| claim.token);
-                let held = self.shared.bench().tokens(index).into_iter().map(|(_, token)| token);
-                for token in held.chain(adopted).collect::<Vec<_>>() {
+                let held = {
+                    let bench = self.shared.bench();
+                    if bench.is_closed(index) { bench.tokens(index) } else { Vec::new() }
+                };
+                for token in held.into_iter().map(|(_, token)| token).chain(adopted).collect::<Vec<_>>() {
                     // A claim that was just closed by its report is not there to be given back.
                     let _ = state.give_back(me, token);
                 }
@@ -139,7 +143,10 @@ impl Foreman {
     /// The claims of this source are not this worker's any more.
     fn gave_back(&mut self, index: usize) {
         self.adopted.retain(|(adopted, _)| *adopted != index);
-        self.shared.bench().gave_back(index);
+        let mut bench = self.shared.bench();
+        if bench.is_closed(index) {
+            bench.gave_back(index);
+        }
     }
 
     /// Appends the copies of failed messages to their lanes. Only then do the messages count as settled.

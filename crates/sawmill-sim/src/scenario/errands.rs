@@ -1,0 +1,66 @@
+//! What people do in a history, while workers are at work and the store is in trouble.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sawmill::{MessageId, Result, Sawmill, Since};
+
+use super::people::World;
+use super::plan::{Place, Task};
+use crate::tasks::lock;
+
+/// How often a person tries again what the store refuses.
+const PATIENCE: usize = 20;
+
+impl World {
+    /// Sends a person on all errands, one after another; says when they are done.
+    pub(super) fn start_errands(&self) -> Arc<Mutex<bool>> {
+        let node = self.control.add_node("person");
+        let (world, mill, env) = (self.clone(), self.mill(node), self.control.env(node));
+        let done = Arc::new(Mutex::new(false));
+        let said = done.clone();
+        self.control.spawn(node, async move {
+            for errand in &world.plan.errands {
+                env.sleep(errand.pause).await;
+                for _ in 0..PATIENCE {
+                    if world.run_errand(&mill, errand.task).await.is_ok() {
+                        break;
+                    }
+                    env.sleep(Duration::from_millis(300)).await;
+                }
+            }
+            *lock(&said) = true;
+        });
+        done
+    }
+
+    async fn run_errand(&self, mill: &Sawmill, task: Task) -> Result<()> {
+        match task {
+            Task::Cancel(nth) => {
+                let Some((topic, id)) = self.pick(nth) else { return Ok(()) };
+                mill.cancel(&topic, id).await?;
+                self.checker.book().cancelled(id);
+                Ok(())
+            }
+            Task::Seek { group, topic, place } => {
+                let (group, topic) = (&self.plan.groups[group].name, &self.plan.topics[topic].name);
+                let since = match place {
+                    Place::Start => Since::Start,
+                    Place::Now => Since::Now,
+                    Place::Message(nth) | Place::Time(nth) => match self.pick(nth) {
+                        Some((of, id)) if of == *topic && matches!(place, Place::Message(_)) => Since::Id(id),
+                        Some((_, id)) => Since::Time(id.created()),
+                        None => Since::Start,
+                    },
+                };
+                mill.seek(topic, group, since).await
+            }
+        }
+    }
+
+    /// One of the messages that were pushed and acknowledged.
+    fn pick(&self, nth: u64) -> Option<(String, MessageId)> {
+        let all = self.checker.book().acknowledged_ids();
+        all.get((nth % (all.len() as u64).max(1)) as usize).cloned()
+    }
+}
