@@ -83,12 +83,13 @@
 
 pub mod claim;
 pub mod clock;
+mod crew;
 mod dead;
 pub mod dice;
 pub mod engine;
 pub mod env;
 pub mod error;
-mod handler;
+pub mod handler;
 pub mod ledger;
 pub mod log;
 pub mod member;
@@ -96,6 +97,7 @@ pub mod memory;
 pub mod message;
 mod mill;
 mod outcome;
+mod payload;
 pub mod planted;
 mod retry;
 pub mod ring;
@@ -106,14 +108,18 @@ mod worker;
 
 pub use claim::{Token, WorkerId};
 pub use clock::Timestamp;
+pub use crew::MemberInfo;
 pub use dead::{DeadLetter, DeadLetters, Which};
 pub use engine::Capabilities;
 pub use error::{Error, ErrorKind, Result};
-pub use handler::{Context, Handler};
+pub use handler::{Batch, Context, FromContext, Handler, IntoHandler, Next, State};
 pub use message::{Headers, Message, MessageId, Push};
 pub use mill::{OpenOptions, Sawmill};
-pub use outcome::{IntoOutcome, Outcome};
+pub use outcome::{IntoOutcome, IntoOutcomes, Outcome};
+pub use payload::Json;
+#[cfg(feature = "prost")]
+pub use payload::Proto;
 pub use retry::{Failure, RetryPolicy};
 pub use status::GroupStatus;
 pub use topic::{GroupName, Lane, Topic, TopicName, TopicSpec};
-pub use worker::{Counts, Delivery, OnFailure, WaitingOn, Worker, WorkerBuilder, WorkerState};
+pub use worker::{Counts, Delivery, Job, OnFailure, Puller, WaitingOn, Worker, WorkerBuilder, WorkerState};

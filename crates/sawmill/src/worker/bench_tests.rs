@@ -16,7 +16,8 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn bench(slots: usize) -> Bench {
-    let mut bench = Bench::new(Limits { slots, most: 1000, ahead: 100, strict: false, hoards: false });
+    let mut bench =
+        Bench::new(Limits { slots, batch: 1, most: 1000, ahead: 100, strict: false, hoards: false });
     bench.join(WorkerId::new("me"), at(1000));
     bench
 }
@@ -101,7 +102,8 @@ fn nothing_starts_past_the_lease_or_without_membership() {
     assert_eq!(bench.room(at(1000)), 0);
     bench.renew(at(2000));
     assert!(bench.next(at(1000)).is_some());
-    let mut bench = Bench::new(Limits { slots: 1, most: 10, ahead: 10, strict: false, hoards: false });
+    let mut bench =
+        Bench::new(Limits { slots: 1, batch: 1, most: 10, ahead: 10, strict: false, hoards: false });
     take(&mut bench, 0, &[""]);
     assert!(bench.next(at(1)).is_none());
 }
@@ -241,7 +243,7 @@ fn what_is_buried_never_starts_and_its_key_waits_until_it_is_dead() {
 
 #[test]
 fn g10_a_limit_counts_what_is_done_and_not_reported() {
-    let mut bench = Bench::new(Limits { slots: 1, most: 2, ahead: 2, strict: true, hoards: false });
+    let mut bench = Bench::new(Limits { slots: 1, batch: 1, most: 2, ahead: 2, strict: true, hoards: false });
     bench.join(WorkerId::new("me"), at(1000));
     let ticket = take(&mut bench, 0, &["", ""]);
     let first = start(&mut bench).unwrap();
@@ -270,7 +272,8 @@ fn f3_room_is_what_free_slots_can_take() {
 
 #[test]
 fn an_ordered_worker_grabs_more_each_time_while_a_line_grows() {
-    let mut bench = Bench::new(Limits { slots: 1, most: 1000, ahead: 1, strict: false, hoards: true });
+    let mut bench =
+        Bench::new(Limits { slots: 1, batch: 1, most: 1000, ahead: 1, strict: false, hoards: true });
     bench.join(WorkerId::new("me"), at(1000));
     take(&mut bench, 0, &["k"; 100]);
     let first = start(&mut bench).unwrap();

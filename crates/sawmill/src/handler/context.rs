@@ -1,33 +1,16 @@
-//! Handlers, and the context in which they run.
+//! The context in which a handler runs.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+use super::{Notes, States};
 use crate::claim::Token;
+use crate::clock::Moment;
+use crate::env::Env;
 use crate::message::{Headers, Message, MessageId};
-use crate::outcome::{IntoOutcome, Outcome};
 use crate::topic::{GroupName, TopicName};
-
-/// What runs for each message. Any `async` closure that takes a [`Context`] and returns something that
-/// [stands for an outcome](IntoOutcome) is one.
-pub trait Handler: Send + Sync + 'static {
-    /// Handles one message.
-    fn call(&self, context: Context) -> BoxFuture<'static, Outcome>;
-}
-
-impl<F, R> Handler for F
-where
-    F: Fn(Context) -> R + Send + Sync + 'static,
-    R: Future<Output: IntoOutcome> + Send + 'static,
-{
-    fn call(&self, context: Context) -> BoxFuture<'static, Outcome> {
-        self(context).map(IntoOutcome::into_outcome).boxed()
-    }
-}
 
 /// One message, and what its handler may want to know.
 #[derive(Debug, Clone)]
@@ -36,8 +19,8 @@ pub struct Context {
     pub(crate) source: Arc<Source>,
     pub(crate) attempt: u32,
     pub(crate) token: Token,
-    pub(crate) cancelled: CancellationToken,
-    pub(crate) stopping: CancellationToken,
+    pub(crate) began: Moment,
+    pub(crate) cancelled: Arc<CancellationToken>,
 }
 
 /// Where a context's message comes from.
@@ -45,6 +28,22 @@ pub struct Context {
 pub(crate) struct Source {
     pub(crate) topic: TopicName,
     pub(crate) group: GroupName,
+    pub(crate) site: Arc<Site>,
+}
+
+/// What all handlers of a worker have in common.
+pub(crate) struct Site {
+    pub(crate) env: Env,
+    pub(crate) states: States,
+    pub(crate) notes: Notes,
+    /// The worker has been asked to stop.
+    pub(crate) stopping: CancellationToken,
+}
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Site").field("states", &self.states).finish_non_exhaustive()
+    }
 }
 
 impl Context {
@@ -93,7 +92,8 @@ impl Context {
         self.token
     }
 
-    /// Completes when the result will not be wanted any more: the claim was lost, or the worker is made to stop at once.
+    /// Completes when the result will not be wanted any more: the claim was lost, the time limit is over, or the worker is
+    /// made to stop at once.
     pub async fn cancelled(&self) {
         self.cancelled.cancelled().await;
     }
@@ -105,6 +105,28 @@ impl Context {
 
     /// Completes when the worker has been asked to stop. It waits for this handler, which may want to hurry.
     pub async fn stopping(&self) {
-        self.stopping.cancelled().await;
+        self.source.site.stopping.cancelled().await;
+    }
+
+    /// Says how far it is, for people: [`Sawmill::members`](crate::Sawmill::members) shows it while the message runs. A new
+    /// note takes the place of the last one.
+    ///
+    /// Others see it within about a second. A note is cut to 200 bytes, and a worker shows those of 100 messages at most.
+    ///
+    /// ```
+    /// use sawmill::{Context, Sawmill};
+    ///
+    /// async fn import(file: Context) {
+    ///     for row in 0..1000 {
+    ///         if row % 100 == 0 {
+    ///             file.note(format!("{row} of 1000 rows"));
+    ///         }
+    ///     }
+    /// }
+    /// # let _ = import;
+    /// ```
+    pub fn note(&self, note: impl Into<String>) {
+        let site = &self.source.site;
+        site.notes.set(self, note.into(), &site.env);
     }
 }
