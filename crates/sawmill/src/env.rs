@@ -104,3 +104,19 @@ impl Spawn for TokioSpawn {
         tokio::task::spawn_blocking(work);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn blocking_work_says_what_it_returns_or_how_it_panics() {
+        let env = Env::system();
+        let here = std::thread::current().id();
+        let there = env.blocking(|| std::thread::current().id()).await;
+        assert!(there.unwrap().unwrap() != here, "it has a thread of its own");
+        let panic = env.blocking(|| std::panic::resume_unwind(Box::new("jam"))).await;
+        let panic: Result<(), _> = panic.unwrap();
+        assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"jam"));
+    }
+}

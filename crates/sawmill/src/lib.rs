@@ -30,6 +30,40 @@
 //! handlers at once. A worker **grabs** the next block of messages of a shard and holds a **claim** on it until all of them
 //! are settled; the **token** of the claim is the fencing number that a handler can pass on.
 //!
+//! # What a handler may take
+//!
+//! A handler is an `async` function, and its arguments say what it wants to know: the whole [`Context`] of the message, its
+//! payload as [`Json`] (or `String`, `Bytes`, a protocol buffer with the feature `prost`), what all handlers share as
+//! [`State`], or [something of one's own](FromContext). A payload that cannot be read becomes a dead letter at once.
+//!
+//! ```
+//! use sawmill::{Json, Push, Sawmill, State};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Mail { to: String, text: String }
+//!
+//! struct Server { name: String }
+//!
+//! async fn send(Json(mail): Json<Mail>, server: State<Server>) -> Result<(), std::io::Error> {
+//!     println!("{} sends {:?} to {}", server.name, mail.text, mail.to);
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+//! # let mill = Sawmill::open("memory:").await?;
+//! # mill.create_topic("emails").await?;
+//! let mail = Mail { to: "Alice".to_owned(), text: "Hello".to_owned() };
+//! mill.push("emails", Push::json(&mail)?).await?;
+//! let worker = mill.worker("emails").state(Server { name: "mx1".to_owned() }).start(send).await?;
+//! worker.drained().await;
+//! assert_eq!(worker.stop().await.done, 1);
+//! # Ok(()) }
+//! ```
+//!
+//! There are handlers of [batches](WorkerBuilder::start_batch) and [blocking](WorkerBuilder::start_blocking) ones,
+//! [hooks](WorkerBuilder::on_start) around a worker's life and [layers](WorkerBuilder::layer) around its handler; and a program
+//! may [pull](WorkerBuilder::pull) messages itself.
+//!
 //! # What a handler may say
 //!
 //! A handler returns anything that [stands for an outcome](IntoOutcome): nothing (done), a `Result` (an error means: try

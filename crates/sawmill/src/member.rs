@@ -146,6 +146,16 @@ mod tests {
     }
 
     #[test]
+    fn what_runs_is_read_back_and_need_not_be_there() {
+        let old: Member = serde_json::from_str(r#"{"beat":1,"topics":[],"slots":1,"ttl_ms":5}"#).unwrap();
+        assert!(!String::from_utf8_lossy(&old.encode()).contains("running"));
+        let (id, topic, note) = (MessageId::from_u128(7), "t".to_owned(), "half".to_owned());
+        let running = vec![Running { id, topic, since: Timestamp::from_millis(5), note }];
+        let new = Member { running, ..old };
+        assert_eq!(Member::decode(&Entry { value: new.encode(), ..entry("a", 1) }).unwrap(), new);
+    }
+
+    #[test]
     fn one_that_went_and_came_back_is_new() {
         let mut sightings = Sightings::default();
         sightings.look(&[entry("a", 1)], at(0), TTL);

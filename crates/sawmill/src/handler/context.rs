@@ -130,3 +130,47 @@ impl Context {
         site.notes.set(self, note.into(), &site.env);
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The context of a message with this number, at a site of its own.
+    pub(crate) fn context(number: u128) -> Context {
+        let site = Site {
+            env: Env::system(),
+            states: States::default(),
+            notes: Notes::default(),
+            stopping: CancellationToken::new(),
+        };
+        context_at(number, &Arc::new(site))
+    }
+
+    pub(crate) fn context_at(number: u128, site: &Arc<Site>) -> Context {
+        let message = Message {
+            id: MessageId::from_u128(number),
+            key: None,
+            payload: Bytes::from(number.to_string()),
+            headers: Headers::default(),
+            due: None,
+            created: Default::default(),
+        };
+        let (topic, group) = ("orders".parse().unwrap(), "default".parse().unwrap());
+        Context {
+            message: Arc::new(message),
+            source: Arc::new(Source { topic, group, site: site.clone() }),
+            attempt: 1,
+            token: Token(1),
+            began: site.env.now(),
+            cancelled: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_context_is_told_of_the_end() {
+        let context = context(1);
+        assert!(!context.is_cancelled());
+        context.cancelled.cancel();
+        assert!(context.clone().is_cancelled());
+    }
+}

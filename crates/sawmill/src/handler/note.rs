@@ -84,3 +84,53 @@ impl Notes {
         self.changed.notified().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::context::tests::{context, context_at};
+    use super::*;
+
+    fn listed(context: &Context) -> Vec<String> {
+        context.source.site.notes.list().into_iter().map(|running| running.note).collect()
+    }
+
+    #[test]
+    fn the_latest_note_counts_until_the_message_has_ended() {
+        let context = context(1);
+        context.note("half");
+        context.note("most");
+        assert_eq!(listed(&context), ["most"]);
+        context.source.site.notes.ended(&context.message);
+        assert!(listed(&context).is_empty());
+    }
+
+    #[test]
+    fn a_note_is_cut_between_letters() {
+        let context = context(1);
+        context.note("é".repeat(100) + "x");
+        context.note("x".to_owned() + &"é".repeat(100));
+        assert_eq!(listed(&context), ["x".to_owned() + &"é".repeat(99)]);
+    }
+
+    #[test]
+    fn only_so_many_messages_are_noted() {
+        let first = context(0);
+        let others: Vec<Context> = (1..150).map(|number| context_at(number, &first.source.site)).collect();
+        first.note("first");
+        others.iter().for_each(|other| other.note("other"));
+        first.note("again");
+        let notes = listed(&first);
+        assert_eq!((notes.len(), notes[0].as_str()), (MOST, "again"));
+    }
+
+    #[test]
+    fn a_note_that_comes_after_the_end_goes_with_its_message() {
+        let first = context(1);
+        let late = context_at(2, &first.source.site);
+        first.source.site.notes.ended(&late.message);
+        late.note("still here");
+        assert_eq!(listed(&first), ["still here"]);
+        drop(late);
+        assert!(listed(&first).is_empty());
+    }
+}

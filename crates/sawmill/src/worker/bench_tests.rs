@@ -280,3 +280,36 @@ fn an_ordered_worker_grabs_more_each_time_while_a_line_grows() {
     bench.finish(first, Verdict::Again { after: SECOND * 60, failure: failure() }, Duration::ZERO, at(1));
     assert_eq!(bench.room(at(1)), 25);
 }
+
+#[test]
+fn q24_a_task_is_wanted_for_each_batch_that_is_ready() {
+    let mut bench =
+        Bench::new(Limits { slots: 20, batch: 10, most: 1000, ahead: 100, strict: false, hoards: false });
+    bench.join(WorkerId::new("me"), at(1000));
+    assert_eq!(bench.room(at(1)), 20, "as much as all slots can take");
+    take(&mut bench, 0, &[""; 5]);
+    assert_eq!(bench.runners_wanted(at(1)), 1);
+    (bench.runners, bench.lingering) = (1, 1);
+    assert_eq!(bench.runners_wanted(at(1)), 0, "the one that waits for more takes them");
+    take(&mut bench, 1, &[""; 25]);
+    assert_eq!(bench.runners_wanted(at(1)), 1, "there are no more than two slots");
+}
+
+#[test]
+fn g17_only_what_somebody_asks_for_is_grabbed() {
+    let mut bench = bench(4);
+    bench.pulls = Some(0);
+    assert_eq!(bench.room(at(1)), 0);
+    bench.pulls = Some(2);
+    assert_eq!(bench.room(at(1)), 2);
+    bench.pulls = Some(9);
+    assert_eq!(bench.room(at(1)), 4, "not more than the slots can take");
+    take(&mut bench, 0, &["", "", "", ""]);
+    let first = start(&mut bench).unwrap();
+    bench.pulls = Some(0);
+    finish(&mut bench, first);
+    assert_eq!(bench.room(at(1)), 0);
+    // Quick jobs are grabbed ahead, as with slots.
+    bench.pulls = Some(1);
+    assert_eq!(bench.room(at(1)), 22);
+}
