@@ -3,10 +3,12 @@
 //! A program uses [`Env::system`]. The simulation brings its own clock, dice and scheduler, and so owns everything that
 //! could make two runs differ.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, select};
+use tokio::sync::oneshot;
 
 use crate::clock::{Clock, Moment, SystemClock, Timestamp};
 use crate::dice::{Dice, SystemDice};
@@ -15,6 +17,11 @@ use crate::dice::{Dice, SystemDice};
 pub trait Spawn: Send + Sync + 'static {
     /// Runs this future to its end, beside everything else.
     fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// Runs this to its end where it may block its thread. A place without threads of its own runs it as a task.
+    fn spawn_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        self.spawn(Box::pin(async move { work() }));
+    }
 }
 
 /// Time, randomness, and a place to run tasks.
@@ -68,6 +75,20 @@ impl Env {
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.spawner.spawn(Box::pin(task));
     }
+
+    /// Runs this where it may block its thread, whether or not anybody waits for what it returns. `None` if it never got to
+    /// run; the error is its panic.
+    pub fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Option<std::thread::Result<T>>> + Send + 'static {
+        let (say, said) = oneshot::channel();
+        self.spawner.spawn_blocking(Box::new(move || {
+            // Nobody may be there any more to hear it.
+            let _ = say.send(std::panic::catch_unwind(AssertUnwindSafe(work)));
+        }));
+        async move { said.await.ok() }
+    }
 }
 
 struct TokioSpawn;
@@ -77,5 +98,25 @@ struct TokioSpawn;
 impl Spawn for TokioSpawn {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         tokio::spawn(task);
+    }
+
+    fn spawn_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        tokio::task::spawn_blocking(work);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn blocking_work_says_what_it_returns_or_how_it_panics() {
+        let env = Env::system();
+        let here = std::thread::current().id();
+        let there = env.blocking(|| std::thread::current().id()).await;
+        assert!(there.unwrap().unwrap() != here, "it has a thread of its own");
+        let panic = env.blocking(|| std::panic::resume_unwind(Box::new("jam"))).await;
+        let panic: Result<(), _> = panic.unwrap();
+        assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"jam"));
     }
 }

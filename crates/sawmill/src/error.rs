@@ -30,6 +30,10 @@ pub enum ErrorKind {
     Corrupt,
     /// Messages that are to be read again are no longer in the log.
     Gone,
+    /// A hook of the program's own failed.
+    Hook,
+    /// The answer to a job came when it was not wanted any more.
+    Late,
 }
 
 /// Something that went wrong, said so that the reader knows what to do about it.

@@ -30,6 +30,40 @@
 //! handlers at once. A worker **grabs** the next block of messages of a shard and holds a **claim** on it until all of them
 //! are settled; the **token** of the claim is the fencing number that a handler can pass on.
 //!
+//! # What a handler may take
+//!
+//! A handler is an `async` function, and its arguments say what it wants to know: the whole [`Context`] of the message, its
+//! payload as [`Json`] (or `String`, `Bytes`, a protocol buffer with the feature `prost`), what all handlers share as
+//! [`State`], or [something of one's own](FromContext). A payload that cannot be read becomes a dead letter at once.
+//!
+//! ```
+//! use sawmill::{Json, Push, Sawmill, State};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Mail { to: String, text: String }
+//!
+//! struct Server { name: String }
+//!
+//! async fn send(Json(mail): Json<Mail>, server: State<Server>) -> Result<(), std::io::Error> {
+//!     println!("{} sends {:?} to {}", server.name, mail.text, mail.to);
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+//! # let mill = Sawmill::open("memory:").await?;
+//! # mill.create_topic("emails").await?;
+//! let mail = Mail { to: "Alice".to_owned(), text: "Hello".to_owned() };
+//! mill.push("emails", Push::json(&mail)?).await?;
+//! let worker = mill.worker("emails").state(Server { name: "mx1".to_owned() }).start(send).await?;
+//! worker.drained().await;
+//! assert_eq!(worker.stop().await.done, 1);
+//! # Ok(()) }
+//! ```
+//!
+//! There are handlers of [batches](WorkerBuilder::start_batch) and [blocking](WorkerBuilder::start_blocking) ones,
+//! [hooks](WorkerBuilder::on_start) around a worker's life and [layers](WorkerBuilder::layer) around its handler; and a program
+//! may [pull](WorkerBuilder::pull) messages itself.
+//!
 //! # What a handler may say
 //!
 //! A handler returns anything that [stands for an outcome](IntoOutcome): nothing (done), a `Result` (an error means: try
@@ -84,12 +118,13 @@
 mod cancel;
 pub mod claim;
 pub mod clock;
+mod crew;
 mod dead;
 pub mod dice;
 pub mod engine;
 pub mod env;
 pub mod error;
-mod handler;
+pub mod handler;
 pub mod ledger;
 pub mod log;
 pub mod member;
@@ -97,6 +132,7 @@ pub mod memory;
 pub mod message;
 mod mill;
 mod outcome;
+mod payload;
 pub mod planted;
 mod retry;
 pub mod ring;
@@ -108,15 +144,19 @@ mod worker;
 
 pub use claim::{Token, WorkerId};
 pub use clock::Timestamp;
+pub use crew::MemberInfo;
 pub use dead::{DeadLetter, DeadLetters, Which};
 pub use engine::Capabilities;
 pub use error::{Error, ErrorKind, Result};
-pub use handler::{Context, Handler};
+pub use handler::{Batch, Context, FromContext, Handler, IntoHandler, Next, State};
 pub use message::{Headers, Message, MessageId, Push};
 pub use mill::{OpenOptions, Sawmill};
-pub use outcome::{IntoOutcome, Outcome};
+pub use outcome::{IntoOutcome, IntoOutcomes, Outcome};
+pub use payload::Json;
+#[cfg(feature = "prost")]
+pub use payload::Proto;
 pub use retry::{Failure, RetryPolicy};
 pub use seek::Since;
 pub use status::GroupStatus;
 pub use topic::{GroupName, Lane, Topic, TopicName, TopicSpec};
-pub use worker::{Counts, Delivery, OnFailure, WaitingOn, Worker, WorkerBuilder, WorkerState};
+pub use worker::{Counts, Delivery, Job, OnFailure, Puller, WaitingOn, Worker, WorkerBuilder, WorkerState};

@@ -11,9 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Moment;
+use crate::clock::{Moment, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Entry, Version};
+use crate::message::MessageId;
 use crate::planted::{self, Bug};
 
 /// What a member entry says.
@@ -27,6 +28,22 @@ pub struct Member {
     pub slots: u32,
     /// How long it may be silent, in milliseconds.
     pub ttl_ms: u64,
+    /// The messages it runs that have something to say, not all it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub running: Vec<Running>,
+}
+
+/// A message that runs, and how far it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// The id that the push returned.
+    pub id: MessageId,
+    /// The name of the topic it was pushed to.
+    pub topic: String,
+    /// Since when it runs, by its worker's clock.
+    pub since: Timestamp,
+    /// What its handler [noted](crate::Context::note) last.
+    pub note: String,
 }
 
 impl Member {
@@ -120,12 +137,22 @@ mod tests {
 
     #[test]
     fn each_is_judged_by_its_own_ttl() {
-        let slow = Member { beat: 1, topics: Vec::new(), slots: 1, ttl_ms: 60_000 };
+        let slow = Member { beat: 1, topics: Vec::new(), slots: 1, ttl_ms: 60_000, running: Vec::new() };
         let entry = Entry { value: slow.encode(), ..entry("a", 1) };
         let mut sightings = Sightings::default();
         sightings.look(std::slice::from_ref(&entry), at(0), TTL);
         assert!(sightings.look(std::slice::from_ref(&entry), at(59), TTL).is_empty());
         assert_eq!(sightings.look(std::slice::from_ref(&entry), at(60), TTL).len(), 1);
+    }
+
+    #[test]
+    fn what_runs_is_read_back_and_need_not_be_there() {
+        let old: Member = serde_json::from_str(r#"{"beat":1,"topics":[],"slots":1,"ttl_ms":5}"#).unwrap();
+        assert!(!String::from_utf8_lossy(&old.encode()).contains("running"));
+        let (id, topic, note) = (MessageId::from_u128(7), "t".to_owned(), "half".to_owned());
+        let running = vec![Running { id, topic, since: Timestamp::from_millis(5), note }];
+        let new = Member { running, ..old };
+        assert_eq!(Member::decode(&Entry { value: new.encode(), ..entry("a", 1) }).unwrap(), new);
     }
 
     #[test]

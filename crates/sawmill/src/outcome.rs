@@ -75,3 +75,34 @@ impl<T: IntoOutcome, E: Display> IntoOutcome for Result<T, E> {
         }
     }
 }
+
+/// What a batch handler may return: one thing that stands for an outcome, meant for every message of the batch, or a `Vec`
+/// of outcomes, one for each message in their order.
+///
+/// Messages that a too short `Vec` does not cover fail. A `Result` with a `Vec` may be returned too: its error fails every
+/// message.
+pub trait IntoOutcomes {
+    /// The outcomes it stands for, in a batch of this many messages.
+    fn into_outcomes(self, count: usize) -> Vec<Outcome>;
+}
+
+impl<T: IntoOutcome> IntoOutcomes for T {
+    fn into_outcomes(self, count: usize) -> Vec<Outcome> {
+        vec![self.into_outcome(); count]
+    }
+}
+
+impl IntoOutcomes for Vec<Outcome> {
+    fn into_outcomes(self, _count: usize) -> Vec<Outcome> {
+        self
+    }
+}
+
+impl<E: Display> IntoOutcomes for Result<Vec<Outcome>, E> {
+    fn into_outcomes(self, count: usize) -> Vec<Outcome> {
+        match self {
+            Ok(outcomes) => outcomes,
+            Err(error) => Err::<(), E>(error).into_outcomes(count),
+        }
+    }
+}

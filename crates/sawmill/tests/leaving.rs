@@ -8,7 +8,7 @@ use sawmill::ledger::{EntryKey, Ledger, Write};
 use sawmill::log::Log;
 use sawmill::member::Member;
 use sawmill::memory::Memory;
-use sawmill::{Context, Delivery, Handler, Outcome, Push, Sawmill, Topic};
+use sawmill::{Context, Delivery, Handler, IntoHandler, Outcome, Push, Sawmill, Topic};
 use tokio::sync::Notify;
 
 fn mill() -> (Memory, Sawmill) {
@@ -25,12 +25,12 @@ fn never_ending() -> (Arc<Notify>, impl Handler) {
         says.notify_one();
         std::future::pending::<()>()
     };
-    (started, handler)
+    (started, handler.into_handler())
 }
 
 /// The entry of a worker that died without anybody left to notice.
 async fn leave_a_dead_member(memory: &Memory, topic: &Topic, group: &str, ttl_ms: u64) -> EntryKey {
-    let member = Member { beat: 7, topics: vec![topic.uid.clone()], slots: 1, ttl_ms };
+    let member = Member { beat: 7, topics: vec![topic.uid.clone()], slots: 1, ttl_ms, running: Vec::new() };
     let key = EntryKey::member(&group.parse().expect("a name"), "dead-0");
     let write = Write { key: key.clone(), expect: None, value: Some(member.encode()) };
     memory.commit(write).await.expect("the entry is written");

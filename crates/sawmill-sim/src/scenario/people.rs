@@ -48,7 +48,11 @@ impl World {
             let env = world.control.env(node);
             while !*lock(&started.leaving) {
                 let world = world.clone();
-                match builder.clone().start(move |context| handle(world.clone(), node, context)).await {
+                match builder
+                    .clone()
+                    .start(move |context: Context| handle(world.clone(), node, context))
+                    .await
+                {
                     Ok(worker) => {
                         *lock(&started.worker) = Some(worker);
                         return;

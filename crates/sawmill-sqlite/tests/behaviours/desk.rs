@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use sawmill::env::Env;
-use sawmill::{Context, Handler, Outcome, Timestamp};
+use sawmill::{Context, Handler, IntoHandler, Outcome, Timestamp};
 use tokio::sync::{Semaphore, watch};
 
 use crate::support::soon;
@@ -76,7 +76,7 @@ impl Desk {
         says: impl Fn(&Context) -> Outcome + Send + Sync + 'static,
     ) -> impl Handler {
         let (desk, worker, says) = (self.clone(), worker.to_owned(), Arc::new(says));
-        move |context: Context| {
+        let handler = move |context: Context| {
             let (desk, says) = (desk.clone(), says.clone());
             let run = Run {
                 worker: worker.clone(),
@@ -99,7 +99,8 @@ impl Desk {
                 desk.ended.send_modify(|ended| *ended += 1);
                 says(&context)
             }
-        }
+        };
+        handler.into_handler()
     }
 
     /// Waits until this many calls have started in all.

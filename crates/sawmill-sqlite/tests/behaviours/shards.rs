@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use sawmill::ledger::{Commit, Ledger, Write};
 use sawmill::shard::Rules;
-use sawmill::{Context, Handler, Push, Sawmill, Worker, WorkerBuilder};
+use sawmill::{Context, Handler, IntoHandler, Push, Sawmill, Worker, WorkerBuilder};
 
 use crate::desk::Desk;
 use crate::support::{LONG_TTL, POLL, Peek, Place, a_while, eventually, key_per_shard, soon, topic};
@@ -154,10 +154,11 @@ async fn q4_a_shard_moves_only_when_its_old_holder_has_let_go() {
 /// A handler that blocks at the one desk for messages that say so, and uses the other for the rest.
 fn blocking(block: &Desk, quick: &Desk, name: &str) -> impl Handler {
     let (block, quick) = (block.seat(name), quick.seat(name));
-    move |context: Context| match &context.payload()[..] {
+    let handler = move |context: Context| match &context.payload()[..] {
         b"block" => block.call(context),
         _ => quick.call(context),
-    }
+    };
+    handler.into_handler()
 }
 
 #[tokio::test]

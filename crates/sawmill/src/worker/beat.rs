@@ -1,6 +1,7 @@
 //! The beat: keeps this worker's member entry alive, and notices when it was declared dead.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Shared, slot};
 use crate::claim::WorkerId;
@@ -9,6 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Commit, EntryKey, Version, Write};
 use crate::member::{Member, beat_interval, lease};
 use crate::planted::{self, Bug};
+
+/// How often new notes may cause a beat of their own.
+const NEWS_EVERY: Duration = Duration::from_secs(1);
 
 /// This worker as a member of its group.
 pub(super) struct Registered {
@@ -26,6 +30,7 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
         topics: shared.topics().iter().map(|topic| topic.uid.clone()).collect(),
         slots: u32::try_from(shared.builder.slots).unwrap_or(u32::MAX),
         ttl_ms: shared.builder.ttl.as_millis() as u64,
+        running: shared.site.notes.list(),
     };
     let key = EntryKey::member(&shared.group, id.as_str());
     let write = Write { key: key.clone(), expect: None, value: Some(member.encode()) };
@@ -59,12 +64,15 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
     let env = shared.env().clone();
     let interval = beat_interval(shared.builder.ttl);
     let mut pause = interval;
+    let mut last = env.now();
     loop {
         tokio::select! {
             biased;
             () = shared.foreman_done.cancelled() => break,
             () = env.sleep(env.dice().jitter(pause)) => {}
+            () = news(&shared, last) => {}
         }
+        last = env.now();
         pause = match beat(&shared, &mut registered).await {
             Ok(true) => {
                 // Messages may have waited for the lease.
@@ -94,6 +102,14 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
         };
     }
     leave(&shared, &registered).await;
+    shared.builder.hooks.stop(&shared.site.states).await;
+}
+
+/// Completes when there are new notes to tell, and the last beat was long enough ago.
+async fn news(shared: &Shared, last: Moment) {
+    shared.site.notes.changed().await;
+    let env = shared.env();
+    env.sleep(NEWS_EVERY.saturating_sub(env.now().since(last))).await;
 }
 
 /// Writes the entry anew. False if it is gone.
@@ -104,6 +120,7 @@ async fn beat(shared: &Shared, registered: &mut Registered) -> Result<bool> {
     }
     loop {
         registered.member.beat += 1;
+        registered.member.running = shared.site.notes.list();
         let write = Write {
             key: registered.key.clone(),
             expect: Some(registered.version),

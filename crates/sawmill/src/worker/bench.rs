@@ -26,6 +26,8 @@ const CROWDED: usize = 4000;
 pub(crate) struct Limits {
     /// How many messages run at once.
     pub(crate) slots: usize,
+    /// How many of them one task runs.
+    pub(crate) batch: usize,
     /// The most messages to have in hand at once.
     pub(crate) most: usize,
     /// The most to have in hand because handlers are quick.
@@ -60,6 +62,10 @@ pub(crate) struct Bench {
     done: u64,
     /// Tasks that take messages from here.
     pub(super) runners: usize,
+    /// Those of them that wait for more messages to be ready.
+    pub(super) lingering: usize,
+    /// How many wait to pull a message, if messages are pulled.
+    pub(super) pulls: Option<usize>,
 }
 
 /// A claim in hand.
@@ -78,7 +84,7 @@ struct Held {
     dirty: bool,
     /// Nothing of it is started any more: it is to be given back.
     closing: bool,
-    cancelled: CancellationToken,
+    cancelled: Arc<CancellationToken>,
 }
 
 impl Bench {
@@ -101,6 +107,8 @@ impl Bench {
             started: 0,
             done: 0,
             runners: 0,
+            lingering: 0,
+            pulls: None,
         }
     }
 
@@ -198,7 +206,7 @@ impl Bench {
             claimed: open,
             running: 0,
             closing: false,
-            cancelled,
+            cancelled: Arc::new(cancelled),
         };
         self.held.insert(ticket, held);
         ticket
@@ -498,8 +506,21 @@ impl Bench {
             idle if self.limits.hoards => idle.max(self.in_hand / 4),
             idle => idle,
         };
-        let wanted = self.pace.target().saturating_sub(self.in_hand).max(idle);
+        let wanted = self.target().saturating_sub(self.in_hand).max(idle);
         wanted.min(self.limits.most.saturating_sub(self.claimed()))
+    }
+
+    /// How many messages to have in hand.
+    fn target(&self) -> usize {
+        match self.pulls {
+            None => self.pace.target(),
+            Some(_) => self.pace.target().saturating_mul(self.open_slots()) / self.limits.slots,
+        }
+    }
+
+    /// The slots that there is a use for: where messages are pulled, only as many as somebody asks for.
+    fn open_slots(&self) -> usize {
+        self.pulls.map_or(self.limits.slots, |pulls| self.limits.slots.min(self.running + pulls))
     }
 
     /// How many messages count against the limit.
@@ -520,7 +541,7 @@ impl Bench {
 
     /// Slots for which there is no message in hand that could start.
     pub(crate) fn idle_slots(&self) -> usize {
-        self.limits.slots.saturating_sub(self.running + self.ready.len())
+        self.open_slots().saturating_sub(self.running + self.ready.len())
     }
 
     /// True if the foreman has something to do: to grab, to settle, to report a claim that is finished.
@@ -532,14 +553,27 @@ impl Bench {
     pub(crate) fn runners_wanted(&mut self, now: Moment) -> usize {
         self.ripen(now);
         if self.may_start(now) {
-            self.ready.len().min(self.limits.slots.saturating_sub(self.runners))
+            let slots = self.limits.slots / self.limits.batch;
+            let wanted = self.ready.len().div_ceil(self.limits.batch).saturating_sub(self.lingering);
+            wanted.min(slots.saturating_sub(self.runners))
         } else {
             0
         }
     }
 
-    pub(crate) fn slots(&self) -> usize {
-        self.limits.slots
+    /// How many tasks run messages now.
+    pub(crate) fn busy(&self) -> usize {
+        self.running.div_ceil(self.limits.batch).max(self.running.min(self.runners))
+    }
+
+    /// How many messages are ready to start.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// True if another message may run beside those that do.
+    pub(crate) fn has_free_slot(&self) -> bool {
+        self.running < self.limits.slots
     }
 
     pub(crate) fn running(&self) -> usize {

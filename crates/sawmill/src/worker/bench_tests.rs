@@ -16,7 +16,8 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn bench(slots: usize) -> Bench {
-    let mut bench = Bench::new(Limits { slots, most: 1000, ahead: 100, strict: false, hoards: false });
+    let mut bench =
+        Bench::new(Limits { slots, batch: 1, most: 1000, ahead: 100, strict: false, hoards: false });
     bench.join(WorkerId::new("me"), at(1000));
     bench
 }
@@ -103,7 +104,8 @@ fn nothing_starts_past_the_lease_or_without_membership() {
     assert_eq!(bench.room(at(1000)), 0);
     bench.renew(at(2000));
     assert!(bench.next(at(1000)).is_some());
-    let mut bench = Bench::new(Limits { slots: 1, most: 10, ahead: 10, strict: false, hoards: false });
+    let mut bench =
+        Bench::new(Limits { slots: 1, batch: 1, most: 10, ahead: 10, strict: false, hoards: false });
     take(&mut bench, 0, &[""]);
     assert!(bench.next(at(1)).is_none());
 }
@@ -244,7 +246,7 @@ fn what_is_buried_never_starts_and_its_key_waits_until_it_is_dead() {
 
 #[test]
 fn g10_a_limit_counts_what_is_done_and_not_reported() {
-    let mut bench = Bench::new(Limits { slots: 1, most: 2, ahead: 2, strict: true, hoards: false });
+    let mut bench = Bench::new(Limits { slots: 1, batch: 1, most: 2, ahead: 2, strict: true, hoards: false });
     bench.join(WorkerId::new("me"), at(1000));
     let ticket = take(&mut bench, 0, &["", ""]);
     let first = start(&mut bench).unwrap();
@@ -273,10 +275,44 @@ fn f3_room_is_what_free_slots_can_take() {
 
 #[test]
 fn an_ordered_worker_grabs_more_each_time_while_a_line_grows() {
-    let mut bench = Bench::new(Limits { slots: 1, most: 1000, ahead: 1, strict: false, hoards: true });
+    let mut bench =
+        Bench::new(Limits { slots: 1, batch: 1, most: 1000, ahead: 1, strict: false, hoards: true });
     bench.join(WorkerId::new("me"), at(1000));
     take(&mut bench, 0, &["k"; 100]);
     let first = start(&mut bench).unwrap();
     bench.finish(first, Verdict::Again { after: SECOND * 60, failure: failure() }, Duration::ZERO, at(1));
     assert_eq!(bench.room(at(1)), 25);
+}
+
+#[test]
+fn q24_a_task_is_wanted_for_each_batch_that_is_ready() {
+    let mut bench =
+        Bench::new(Limits { slots: 20, batch: 10, most: 1000, ahead: 100, strict: false, hoards: false });
+    bench.join(WorkerId::new("me"), at(1000));
+    assert_eq!(bench.room(at(1)), 20, "as much as all slots can take");
+    take(&mut bench, 0, &[""; 5]);
+    assert_eq!(bench.runners_wanted(at(1)), 1);
+    (bench.runners, bench.lingering) = (1, 1);
+    assert_eq!(bench.runners_wanted(at(1)), 0, "the one that waits for more takes them");
+    take(&mut bench, 1, &[""; 25]);
+    assert_eq!(bench.runners_wanted(at(1)), 1, "there are no more than two slots");
+}
+
+#[test]
+fn g17_only_what_somebody_asks_for_is_grabbed() {
+    let mut bench = bench(4);
+    bench.pulls = Some(0);
+    assert_eq!(bench.room(at(1)), 0);
+    bench.pulls = Some(2);
+    assert_eq!(bench.room(at(1)), 2);
+    bench.pulls = Some(9);
+    assert_eq!(bench.room(at(1)), 4, "not more than the slots can take");
+    take(&mut bench, 0, &["", "", "", ""]);
+    let first = start(&mut bench).unwrap();
+    bench.pulls = Some(0);
+    finish(&mut bench, first);
+    assert_eq!(bench.room(at(1)), 0);
+    // Quick jobs are grabbed ahead, as with slots.
+    bench.pulls = Some(1);
+    assert_eq!(bench.room(at(1)), 22);
 }

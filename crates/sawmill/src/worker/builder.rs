@@ -10,9 +10,9 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{Bench, Limits};
-use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Worker, beat, foreman, tender};
+use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Work, Worker, beat, foreman, tender};
 use crate::error::{Error, Result};
-use crate::handler::{self, Handler};
+use crate::handler::{self, Hooks, IntoHandler, Layers, Notes, Site, States};
 use crate::ledger::{Commit, Entry, EntryKey, Write};
 use crate::member::{Member, Sightings};
 use crate::mill::Sawmill;
@@ -36,6 +36,9 @@ pub struct WorkerBuilder {
     pub(super) ttl: Duration,
     pub(super) poll: Duration,
     pub(super) most_claimed: Option<usize>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) hooks: Hooks,
+    pub(super) layers: Layers,
 }
 
 /// The shortest interval at which polling makes sense.
@@ -58,6 +61,9 @@ impl WorkerBuilder {
             ttl: Duration::from_secs(10),
             poll: Duration::from_secs(1),
             most_claimed: None,
+            timeout: None,
+            hooks: Hooks::default(),
+            layers: Layers::default(),
         }
     }
 
@@ -124,9 +130,14 @@ impl WorkerBuilder {
 
     /// Joins the group and starts handling messages, on the tokio runtime that this is called on.
     ///
+    /// A handler is an `async` function or closure whose arguments say what it wants to know: the [`Context`](crate::Context)
+    /// of the message, its payload as [`Json`](crate::Json), `Bytes` or `String`, what all handlers share as
+    /// [`State`](crate::State), or a [type of one's own](crate::FromContext). The types of a closure's arguments have to be
+    /// written out.
+    ///
     /// Handlers share the runtime's threads with the task that keeps this worker a member of its group. One that blocks its
-    /// thread, computing or waiting, for a good part of the TTL gets the worker declared dead; put such work into
-    /// `tokio::task::spawn_blocking`.
+    /// thread, computing or waiting, for a good part of the TTL gets the worker declared dead: such work is for
+    /// [`start_blocking`](WorkerBuilder::start_blocking).
     ///
     /// ```
     /// use std::time::Duration;
@@ -147,42 +158,61 @@ impl WorkerBuilder {
     /// worker.stop().await;
     /// # Ok(()) }
     /// ```
-    pub async fn start(self, handler: impl Handler) -> Result<Worker> {
+    pub async fn start<Args>(self, handler: impl IntoHandler<Args>) -> Result<Worker> {
+        let handler = self.layers.around(handler.into_handler());
+        self.launch(Work::Each(handler)).await
+    }
+
+    /// Starts a worker that does this with its messages.
+    pub(super) async fn launch(self, work: Work) -> Result<Worker> {
         let group: GroupName = self.group.parse()?;
         check_name("worker", &self.name, 60)?;
         self.check()?;
-        let mut sources = Vec::new();
-        for (index, name) in self.topics.iter().enumerate() {
+        work.check(&self)?;
+        let mut topics = Vec::new();
+        for name in &self.topics {
             let topic = self.mill.find_topic(name).await?;
             self.agree_on_group(&topic, &group).await?;
-            sources.extend(self.lanes(index, topic, &group).await?);
+            topics.push(topic);
         }
-        // How far to grab ahead; ordered groups hold more, since messages wait in line behind others with their key.
-        let ahead = (2 * GRAB_MOST).max(self.slots);
-        let most = match self.ordered {
-            true => ahead.saturating_mul(2),
-            false => ahead.saturating_add(self.slots.saturating_mul(4)),
-        };
-        let limit = self.most_claimed.unwrap_or(usize::MAX);
-        let limits = Limits {
-            slots: self.slots,
-            most: most.min(limit),
-            ahead: ahead.min(limit),
-            strict: self.most_claimed.is_some(),
-            hoards: self.ordered,
-        };
-        let shared = Arc::new(Shared {
-            bench: Mutex::new(Bench::new(limits)),
+        let hooks = self.hooks.clone();
+        let states = hooks.start().await?;
+        let joined = self.join(work, group, topics, states.clone()).await;
+        if joined.is_err() {
+            hooks.stop(&states).await;
+        }
+        joined
+    }
+
+    async fn join(self, work: Work, group: GroupName, topics: Vec<Topic>, states: States) -> Result<Worker> {
+        work.check_states(&states)?;
+        let (stop, env) = (CancellationToken::new(), self.mill.env().clone());
+        let site = Arc::new(Site {
+            env,
+            states,
+            notes: Notes::default(),
             cancels: watch::Sender::default(),
+            stopping: stop.clone(),
+        });
+        let mut sources = Vec::new();
+        for (index, topic) in topics.into_iter().enumerate() {
+            sources.extend(self.lanes(index, topic, &group, &site).await?);
+        }
+        let mut bench = Bench::new(self.limits(&work));
+        bench.pulls = matches!(work, Work::Pull).then_some(0);
+        let shared = Arc::new(Shared {
+            bench: Mutex::new(bench),
             wake: Notify::new(),
-            stop: CancellationToken::new(),
+            more: Notify::new(),
+            stop,
             abort: CancellationToken::new(),
             foreman_done: CancellationToken::new(),
             drains: AtomicU64::new(0),
             drained: watch::Sender::new(0),
             ended: CancellationToken::new(),
             counts: Mutex::default(),
-            handler: Box::new(handler),
+            work,
+            site,
             sources,
             group,
             builder: self,
@@ -195,6 +225,26 @@ impl WorkerBuilder {
         env.spawn(foreman::run(shared.clone()));
         env.spawn(tender::run(shared.clone()));
         Ok(Worker { shared })
+    }
+
+    /// How much the worker may have in hand.
+    fn limits(&self, work: &Work) -> Limits {
+        let slots = self.slots.saturating_mul(work.batch());
+        // How far to grab ahead; ordered groups hold more, since messages wait in line behind others with their key.
+        let ahead = (2 * GRAB_MOST).max(slots);
+        let most = match self.ordered {
+            true => ahead.saturating_mul(2),
+            false => ahead.saturating_add(slots.saturating_mul(4)),
+        };
+        let limit = self.most_claimed.unwrap_or(usize::MAX);
+        Limits {
+            slots,
+            batch: work.batch(),
+            most: most.min(limit),
+            ahead: ahead.min(limit),
+            strict: self.most_claimed.is_some(),
+            hoards: self.ordered,
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -222,6 +272,9 @@ impl WorkerBuilder {
                 "polling every {:?} is next to no pause and would load the store: choose {SHORTEST_POLL:?} or longer",
                 self.poll
             )));
+        }
+        if self.timeout == Some(Duration::ZERO) {
+            return Err(Error::invalid("a timeout of no time at all lets nothing run: choose a longer one"));
         }
         if self.delivery == Delivery::ExactlyOnce {
             self.mill.require_exactly_once()?;
@@ -303,7 +356,13 @@ impl WorkerBuilder {
     }
 
     /// The shards that a worker of this topic looks at: the topic's, and those of its group's retry lane.
-    async fn lanes(&self, index: usize, topic: Topic, group: &GroupName) -> Result<Vec<SourceSpec>> {
+    async fn lanes(
+        &self,
+        index: usize,
+        topic: Topic,
+        group: &GroupName,
+        site: &Arc<Site>,
+    ) -> Result<Vec<SourceSpec>> {
         let log = self.mill.log();
         let lane = |lane, shards| TopicSpec {
             shards,
@@ -313,7 +372,8 @@ impl WorkerBuilder {
         let retry = log.create_topic(&lane(Lane::Retry, topic.shards.min(RETRY_SHARDS))).await?;
         let dead = log.create_topic(&lane(Lane::Dead, 1)).await?;
         let rules = Rules { ordered: self.ordered, once: self.delivery == Delivery::AtMostOnce };
-        let origin = Arc::new(handler::Source { topic: topic.name.clone(), group: group.clone() });
+        let (name, group_name) = (topic.name.clone(), group.clone());
+        let origin = Arc::new(handler::Source { topic: name, group: group_name, site: site.clone() });
         let lanes = Arc::new(Lanes { retry: retry.clone(), dead });
         let mut sources = Vec::new();
         for topic in [topic, retry] {

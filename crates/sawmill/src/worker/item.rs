@@ -43,7 +43,7 @@ pub(crate) struct Start {
     pub(crate) item: Item,
     pub(crate) source: usize,
     pub(crate) token: Token,
-    pub(crate) cancelled: CancellationToken,
+    pub(crate) cancelled: Arc<CancellationToken>,
 }
 
 /// What follows when a handler has ended.

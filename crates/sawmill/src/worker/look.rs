@@ -83,7 +83,7 @@ impl Foreman {
         }
         let unwanted = Arc::new(Unwanted::named_by(&entries));
         shared.bench().cancel(&unwanted);
-        shared.cancels.send_replace(unwanted);
+        shared.site.cancels.send_replace(unwanted);
         for source in &mut self.sources {
             source.cancels = counted(source).or(source.cancels);
         }
@@ -221,7 +221,7 @@ impl Foreman {
             topic: self.spec(index).topic_index,
             claim,
             messages,
-            unwanted: self.shared.cancels.borrow().clone(),
+            unwanted: self.shared.site.cancels.borrow().clone(),
             cancelled: self.shared.abort.child_token(),
         };
         let mut bench = self.shared.bench();

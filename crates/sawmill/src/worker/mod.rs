@@ -3,6 +3,7 @@
 //! Four kinds of tasks share one [bench](bench). The *foreman* grabs blocks, adopts what the dead left, and reports progress.
 //! The *slots* run handlers. The *beat* keeps the member entry alive. The *tender* does what one worker does for all.
 
+mod batch;
 mod beat;
 mod bench;
 mod builder;
@@ -13,7 +14,9 @@ mod item;
 mod line;
 mod look;
 mod pace;
+mod pull;
 mod report;
+mod setup;
 mod slot;
 mod tender;
 
@@ -24,15 +27,15 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::cancel::Cancels;
 use crate::claim::WorkerId;
 use crate::error::{Error, Result};
-use crate::handler::{self, Handler};
+use crate::handler::{self, Batch, BatchHandler, Handler, Site};
 use crate::ledger::EntryKey;
 use crate::shard::Rules;
 use crate::topic::{GroupName, Topic, TopicName};
 use bench::Bench;
 pub use builder::WorkerBuilder;
+pub use pull::{Job, Puller};
 
 /// The most messages in one block.
 const GRAB_MOST: usize = 1000;
@@ -79,17 +82,28 @@ struct Lanes {
     dead: Topic,
 }
 
+/// What is done with the messages.
+enum Work {
+    /// A handler runs for each.
+    Each(Box<dyn Handler>),
+    /// A handler runs for several at once.
+    Batch(Batch, Box<dyn BatchHandler>),
+    /// The program takes them itself.
+    Pull,
+}
+
 /// What the tasks of one worker share.
 struct Shared {
     builder: WorkerBuilder,
     group: GroupName,
     sources: Vec<SourceSpec>,
-    handler: Box<dyn Handler>,
+    work: Work,
+    site: Arc<Site>,
     bench: Mutex<Bench>,
-    /// The messages that were cancelled, as far as this worker knows.
-    cancels: Cancels,
     /// Wakes the foreman.
     wake: Notify,
+    /// Wakes those who wait for more messages to be ready.
+    more: Notify,
     /// Finish what runs, then leave.
     stop: CancellationToken,
     /// Drop what runs, then leave.
@@ -166,7 +180,7 @@ pub struct Counts {
 pub struct WorkerState {
     /// Its id, if it is a member of its group at this moment.
     pub id: Option<WorkerId>,
-    /// How many messages it can run at once.
+    /// How many handlers it can run at once.
     pub slots: usize,
     /// How many run now.
     pub busy: usize,
@@ -203,13 +217,13 @@ impl Worker {
     /// What it is doing now.
     pub fn state(&self) -> WorkerState {
         let bench = self.shared.bench();
-        let free = bench.running() < bench.slots();
+        let (slots, busy) = (self.shared.builder.slots, bench.busy());
         WorkerState {
             id: bench.me().cloned(),
-            slots: bench.slots(),
-            busy: bench.running(),
+            slots,
+            busy,
             claimed: bench.in_hand(),
-            waiting_on: if free { WaitingOn::Messages } else { WaitingOn::Slots },
+            waiting_on: if busy < slots { WaitingOn::Messages } else { WaitingOn::Slots },
         }
     }
 
@@ -232,7 +246,7 @@ impl Worker {
         }
     }
 
-    /// Finishes what runs, gives back what was not started, leaves the group, and says what it has done.
+    /// Finishes what runs, gives back what was not started, leaves the group, runs the stop hooks, and says what it has done.
     ///
     /// It waits for handlers as long as they take. To set a deadline, wait for this no longer than that, then
     /// [`abort`](Worker::abort).
@@ -241,8 +255,11 @@ impl Worker {
         self.ended().await
     }
 
-    /// Drops what runs, gives it back (under at-most-once it becomes a dead letter), leaves the group, and says what it
-    /// has done.
+    /// Drops what runs, gives it back (under at-most-once it becomes a dead letter), leaves the group, runs the stop hooks, and
+    /// says what it has done.
+    ///
+    /// A [blocking](WorkerBuilder::start_blocking) handler cannot be dropped: its thread goes on until it returns, and may
+    /// ask whether it [is cancelled](crate::Context::is_cancelled).
     pub async fn abort(&self) -> Counts {
         self.shared.stop_because(None);
         self.shared.abort.cancel();

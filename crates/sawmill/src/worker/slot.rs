@@ -6,10 +6,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 
 use super::item::{Copy, Item, Start, Verdict};
-use super::{Delivery, OnFailure, Shared};
+use super::{Delivery, OnFailure, Shared, Work, batch};
 use crate::cancel;
+use crate::clock::Moment;
 use crate::handler::Context;
 use crate::outcome::Outcome;
 use crate::retry::{Failure, Next};
@@ -20,6 +23,12 @@ const BREATH: u32 = 32;
 
 /// Starts as many slots as there are messages ready for them.
 pub(super) fn fill(shared: &Arc<Shared>) {
+    if !matches!(shared.work, Work::Each(_)) {
+        shared.more.notify_waiters();
+    }
+    if matches!(shared.work, Work::Pull) {
+        return;
+    }
     let wanted = {
         let mut bench = shared.bench();
         let wanted = bench.runners_wanted(shared.env().now());
@@ -27,11 +36,15 @@ pub(super) fn fill(shared: &Arc<Shared>) {
         wanted
     };
     for _ in 0..wanted {
-        shared.env().spawn(run(shared.clone()));
+        match shared.work {
+            Work::Batch(batch, _) => shared.env().spawn(batch::run(shared.clone(), batch)),
+            _ => shared.env().spawn(run(shared.clone())),
+        }
     }
 }
 
 async fn run(shared: Arc<Shared>) {
+    let Work::Each(handler) = &shared.work else { return };
     let env = shared.env().clone();
     let mut finished = None;
     let mut since_breath = 0;
@@ -58,47 +71,94 @@ async fn run(shared: Arc<Shared>) {
                 }
             }
         };
-        let outcome = handle(&shared, &start).await;
-        let verdict = judge(&shared, &start, outcome);
+        let mut attempt = Attempt::new(&shared, now);
+        let context = attempt.context(&start);
+        let unwanted = cancel::cancelled(&shared.site.cancels, &start.item.message);
+        let ending = attempt.run(|| handler.call(context), unwanted).await;
+        let verdict = judge(&shared, &start, ending);
         finished = Some((start.item, verdict, now));
     }
 }
 
+/// One call of a handler, for one message or several.
+pub(super) struct Attempt<'a> {
+    shared: &'a Shared,
+    began: Moment,
+    /// If it may be late: what tells the handler so.
+    cancelled: Vec<Arc<CancellationToken>>,
+}
+
 /// How a handler ended.
-enum Ending {
-    Said(Outcome),
-    Panicked(String),
+pub(super) enum Ending<T = Outcome> {
+    Said(T),
+    /// It panicked, or was late.
+    Failed(String),
     /// The worker was made to stop at once.
     Dropped,
     /// A person has cancelled the message.
     Cancelled,
 }
 
-async fn handle(shared: &Shared, start: &Start) -> Ending {
-    let context = Context {
-        message: start.item.message.clone(),
-        source: shared.sources[start.source].origin.clone(),
-        attempt: start.item.attempt(),
-        token: start.token,
-        cancelled: start.cancelled.clone(),
-        cancels: shared.cancels.clone(),
-        stopping: shared.stop.clone(),
-    };
-    // A handler that panics while it makes its future fails that message, as does one whose future panics.
-    let called = std::panic::catch_unwind(AssertUnwindSafe(|| shared.handler.call(context)));
-    let future = match called {
-        Ok(future) => AssertUnwindSafe(future).catch_unwind(),
-        Err(panic) => return Ending::Panicked(panic_text(&*panic)),
-    };
-    tokio::select! {
-        biased;
-        ended = future => match ended {
-            Ok(outcome) => Ending::Said(outcome),
-            Err(panic) => Ending::Panicked(panic_text(&*panic)),
-        },
-        () = shared.abort.cancelled() => Ending::Dropped,
-        () = cancel::cancelled(&shared.cancels, &start.item.message) => Ending::Cancelled,
+impl<'a> Attempt<'a> {
+    pub(super) fn new(shared: &'a Shared, began: Moment) -> Self {
+        Self { shared, began, cancelled: Vec::new() }
     }
+
+    /// What the handler may know of this message.
+    pub(super) fn context(&mut self, start: &Start) -> Context {
+        let mut cancelled = start.cancelled.clone();
+        if self.shared.builder.timeout.is_some() {
+            cancelled = Arc::new(cancelled.child_token());
+            self.cancelled.push(cancelled.clone());
+        }
+        Context {
+            message: start.item.message.clone(),
+            source: self.shared.sources[start.source].origin.clone(),
+            attempt: start.item.attempt(),
+            token: start.token,
+            began: self.began,
+            cancelled,
+        }
+    }
+
+    /// Calls the handler and waits for its end, unless it takes too long, is not wanted any more, or the worker is made to
+    /// stop at once.
+    pub(super) async fn run<T>(
+        self,
+        call: impl FnOnce() -> BoxFuture<'static, T>,
+        unwanted: impl Future<Output = ()>,
+    ) -> Ending<T> {
+        let env = self.shared.env();
+        // A handler that panics while it makes its future fails that message, as does one whose future panics.
+        let future = match std::panic::catch_unwind(AssertUnwindSafe(call)) {
+            Ok(future) => AssertUnwindSafe(future).catch_unwind(),
+            Err(panic) => return Ending::Failed(panic_text(&*panic)),
+        };
+        let late = async {
+            match self.shared.builder.timeout {
+                Some(limit) => env.sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = future => match ended {
+                Ok(said) => Ending::Said(said),
+                Err(panic) => Ending::Failed(panic_text(&*panic)),
+            },
+            () = self.shared.abort.cancelled() => Ending::Dropped,
+            () = unwanted => Ending::Cancelled,
+            () = late => {
+                self.cancelled.iter().for_each(|cancelled| cancelled.cancel());
+                Ending::Failed(late_text(self.shared.builder.timeout))
+            }
+        }
+    }
+}
+
+/// The error of an attempt that took too long.
+pub(super) fn late_text(limit: Option<Duration>) -> String {
+    format!("it took longer than its timeout of {:?}", limit.unwrap_or_default())
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -108,12 +168,13 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// What follows from how a handler ended, by the group's rules.
-fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
+pub(super) fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
+    shared.site.notes.ended(&start.item.message);
     let once = shared.builder.delivery == Delivery::AtMostOnce;
     let ordered = shared.builder.ordered;
     let item = &start.item;
     // Whatever became of this attempt: there will be no other.
-    let unwanted = shared.cancels.borrow().contains(&item.message);
+    let unwanted = shared.site.cancels.borrow().contains(&item.message);
     let failure = |error: &str| {
         let bench = shared.bench();
         let worker = bench.me().map_or("", |me| me.as_str());
@@ -123,7 +184,7 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     let (error, after) = match ending {
         Ending::Said(Outcome::Done) => return Verdict::Settled(Fate::Done),
         Ending::Cancelled => return Verdict::Settled(Fate::Cancelled),
-        Ending::Said(Outcome::Retry { .. } | Outcome::Snooze(_) | Outcome::Dead(_)) | Ending::Panicked(_)
+        Ending::Said(Outcome::Retry { .. } | Outcome::Snooze(_) | Outcome::Dead(_)) | Ending::Failed(_)
             if unwanted =>
         {
             return Verdict::Settled(Fate::Cancelled);
@@ -154,7 +215,7 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
         Ending::Dropped if once => return dead("lost: its worker was aborted while it ran".to_owned()),
         Ending::Dropped => return Verdict::Untouched,
         Ending::Said(Outcome::Retry { error, after }) => (error, after),
-        Ending::Panicked(error) => (error, None),
+        Ending::Failed(error) => (error, None),
     };
     shared.counts().failed += 1;
     tracing::debug!(id = %item.message.origin(), attempt = item.attempt(), error, "attempt failed");
@@ -193,7 +254,7 @@ fn give_up(shared: &Shared, item: &Item, reason: String, failure: Failure) -> Ve
 }
 
 /// Lets other tasks run.
-async fn breathe() {
+pub(super) async fn breathe() {
     let mut breathed = false;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut breathed, true) {

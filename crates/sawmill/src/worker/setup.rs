@@ -1,0 +1,211 @@
+//! What a worker's handlers are given, what is wrapped around them, and the other ways to start one.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use super::{Work, Worker, WorkerBuilder};
+use crate::error::{Error, Result};
+use crate::handler::{
+    Batch, Context, FromBatch, FromContext, FromStates, Function, Next, States, batched, blocking,
+};
+use crate::outcome::{IntoOutcome, IntoOutcomes};
+
+impl WorkerBuilder {
+    /// A value that all handlers share; they ask for it by its type, as [`State`](crate::State). A second value of the same
+    /// type takes the place of the first.
+    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.hooks.states.put(value);
+        self
+    }
+
+    /// Runs this once, before any message is started. What it returns is shared like a [`state`](WorkerBuilder::state). If it
+    /// fails, the worker does not start and never joins its group.
+    ///
+    /// There may be several; they run in turn, and may take what is there already as [`State`](crate::State) arguments.
+    ///
+    /// ```
+    /// use sawmill::{Context, Sawmill, State};
+    ///
+    /// struct Pool { url: String }
+    /// impl Pool {
+    ///     async fn connect(url: &str) -> Result<Pool, std::io::Error> { Ok(Pool { url: url.to_owned() }) }
+    ///     async fn close(&self) {}
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("orders").await?;
+    /// let worker = mill
+    ///     .worker("orders")
+    ///     .on_start(|| Pool::connect("db://orders"))
+    ///     .on_stop(|pool: State<Pool>| async move { pool.close().await })
+    ///     .start(|order: Context, pool: State<Pool>| async move {
+    ///         println!("{} goes to {}", order.id(), pool.url);
+    ///     })
+    ///     .await?;
+    /// worker.stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn on_start<F, Args, T, E>(mut self, hook: F) -> Self
+    where
+        F: Function<Args, Output: Future<Output = Result<T, E>> + Send + 'static>,
+        Args: FromStates,
+        T: Send + Sync + 'static,
+        E: Display,
+    {
+        self.hooks.on_start(hook);
+        self
+    }
+
+    /// Runs this once, after the last handler has ended and what was left has been given back, and before
+    /// [`stop`](Worker::stop), [`abort`](Worker::abort) or [`ended`](Worker::ended) returns. Also if the worker fails to start
+    /// after a start hook has run. It may take what is shared as [`State`](crate::State) arguments.
+    ///
+    /// There may be several; the last one runs first. One whose arguments are not there is left out: what it is to close was
+    /// never opened.
+    pub fn on_stop<F, Args>(mut self, hook: F) -> Self
+    where
+        F: Function<Args, Output: Future<Output = ()> + Send + 'static>,
+        Args: FromStates,
+    {
+        self.hooks.on_stop(hook);
+        self
+    }
+
+    /// Wraps this around the handler, inside the layers that were added before. A layer goes on with
+    /// [`next.run(context)`](Next::run), or settles the message itself by returning an outcome without doing so.
+    ///
+    /// Layers are for handlers of single messages, blocking ones included; with [`start_batch`](WorkerBuilder::start_batch)
+    /// or [`pull`](WorkerBuilder::pull) they are an error.
+    ///
+    /// ```
+    /// use sawmill::{Context, Next, Outcome, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("orders").await?;
+    /// let worker = mill
+    ///     .worker("orders")
+    ///     .layer(|order: Context, next: Next| async move {
+    ///         let (id, attempt) = (order.id(), order.attempt());
+    ///         let outcome = next.run(order).await;
+    ///         println!("{id}, attempt {attempt}: {outcome:?}");
+    ///         outcome
+    ///     })
+    ///     .layer(|order: Context, next: Next| async move {
+    ///         if order.payload().is_empty() {
+    ///             return Outcome::dead("an order without content");
+    ///         }
+    ///         next.run(order).await
+    ///     })
+    ///     .start(|_order: Context| async {})
+    ///     .await?;
+    /// worker.stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn layer<F, R>(mut self, layer: F) -> Self
+    where
+        F: Fn(Context, Next) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.layers.add(layer);
+        self
+    }
+
+    /// How long one attempt may take, layers included; as long as it likes if not set. One that takes longer is dropped and
+    /// has failed. Its context [is cancelled](Context::is_cancelled) then, which a blocking handler may ask: its thread cannot
+    /// be stopped from outside.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Joins the group and starts handling messages with a handler that may block: it is not `async`, and each call runs on
+    /// a thread of its own, so that nothing else waits for it. Its arguments are those of any
+    /// [handler](WorkerBuilder::start).
+    ///
+    /// ```
+    /// use sawmill::{Context, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("archives").await?;
+    /// let worker = mill.worker("archives").slots(4).start_blocking(|archive: Context| {
+    ///     std::fs::write(std::env::temp_dir().join(archive.id().to_string()), archive.payload())
+    /// }).await?;
+    /// worker.stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn start_blocking<F, Args>(self, handler: F) -> Result<Worker>
+    where
+        F: Function<Args, Output: IntoOutcome>,
+        Args: FromContext + 'static,
+    {
+        let handler = blocking(handler, self.mill.env().clone());
+        self.start(handler).await
+    }
+
+    /// Joins the group and starts handling messages, several at once: each slot takes as many as are ready, up to the size of
+    /// the [`Batch`]. At most one message of a key is in a batch.
+    ///
+    /// The handler's first argument is a `Vec` of what a handler of single messages could take; [`State`](crate::State)s may
+    /// follow. A message of which that cannot be made has its own outcome, and the handler gets the others. It returns one
+    /// thing that stands for the outcome of all, or a `Vec` with an [`Outcome`](crate::Outcome) for each, in their order.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sawmill::{Batch, Json, Push, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("readings").await?;
+    /// mill.push_many("readings", [Push::json(&20.5)?, Push::json(&21.0)?]).await?;
+    /// let batch = Batch::of(100).linger(Duration::from_millis(50));
+    /// let worker = mill.worker("readings").start_batch(batch, |readings: Vec<Json<f64>>| async move {
+    ///     println!("{} readings, the first is {}", readings.len(), *readings[0]);
+    /// }).await?;
+    /// worker.drained().await;
+    /// assert_eq!(worker.stop().await.done, 2);
+    /// # Ok(()) }
+    /// ```
+    pub async fn start_batch<F, Args>(self, batch: Batch, handler: F) -> Result<Worker>
+    where
+        F: Function<Args, Output: Future<Output: IntoOutcomes> + Send + 'static>,
+        Args: FromBatch + 'static,
+    {
+        self.launch(Work::Batch(batch, batched(handler))).await
+    }
+}
+
+impl Work {
+    /// How many messages a slot takes at once.
+    pub(super) fn batch(&self) -> usize {
+        match self {
+            Work::Batch(batch, _) => batch.size,
+            Work::Each(_) | Work::Pull => 1,
+        }
+    }
+
+    /// An error if it does not go with the other settings.
+    pub(super) fn check(&self, builder: &WorkerBuilder) -> Result<()> {
+        if let Work::Batch(batch, _) = self {
+            batch.check()?;
+        }
+        if !matches!(self, Work::Each(_)) && !builder.layers.is_empty() {
+            return Err(Error::invalid(
+                "layers are wrapped around a handler of single messages: a worker that takes batches, or whose messages \
+                 are pulled, cannot have any",
+            ));
+        }
+        Ok(())
+    }
+
+    /// An error if something that it needs is not shared.
+    pub(super) fn check_states(&self, states: &States) -> Result<()> {
+        match self {
+            Work::Each(handler) => handler.check(states),
+            Work::Batch(_, handler) => handler.check(states),
+            Work::Pull => Ok(()),
+        }
+    }
+}
