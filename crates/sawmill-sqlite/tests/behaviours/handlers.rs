@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
+use sawmill::env::Env;
 use sawmill::{Context, FromContext, Json, Next, Outcome, Proto, Push, RetryPolicy, Sawmill, WorkerBuilder};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -227,21 +228,28 @@ async fn an_attempt_that_takes_too_long_is_dropped_and_fails() {
 #[tokio::test]
 async fn blocking_handlers_do_not_hold_up_the_beat() {
     on_each(async |mill| {
-        mill.push_many("orders", [r#"{"item":"log","count":1}"#, "no order"]).await.unwrap();
-        let (say, said) = mpsc::channel();
         let ttl = Duration::from_millis(400);
-        let builder = worker(&mill).ttl(ttl).poll(Duration::from_millis(20));
-        let handler = move |context: Context, order: Json<Order>| {
-            // Blocks its thread for several times the TTL. On the runtime's only thread nobody could beat meanwhile.
-            let (_never, nothing) = mpsc::channel::<()>();
-            let _ = nothing.recv_timeout(ttl * 4);
-            say.send((order.item.clone(), context.is_cancelled())).unwrap();
+        let (release, released) = mpsc::channel::<()>();
+        let (released, seen) = (Mutex::new(released), Seen::default());
+        let sees = seen.clone();
+        let handler = move |Json(order): Json<Order>| {
+            sees.put(format!("{} started", order.item));
+            // On the runtime's only thread nobody could release it.
+            if order.item == "log" && released.lock().unwrap().recv_timeout(Duration::from_secs(30)).is_ok() {
+                sees.put("log released");
+            }
         };
-        let worker = builder.start_blocking(handler).await.unwrap();
+        let worker = worker(&mill).ttl(ttl).start_blocking(handler).await.unwrap();
+        mill.push("orders", r#"{"item":"log","count":1}"#).await.unwrap();
+        eventually("it blocks", async || seen.all() == ["log started"]).await;
+        Env::system().sleep(ttl * 3).await;
+        // Only a worker whose lease was renewed meanwhile starts another message.
+        mill.push("orders", r#"{"item":"plank","count":1}"#).await.unwrap();
+        eventually("another starts", async || seen.all().last().unwrap() == "plank started").await;
+        release.send(()).unwrap();
         soon("all is settled", worker.drained()).await;
-        let counts = worker.stop().await;
-        assert_eq!(said.try_recv(), Ok(("log".to_owned(), false)));
-        assert_eq!((counts.done, counts.dead, counts.rejoined), (1, 1, 0));
+        worker.stop().await;
+        assert_eq!(seen.all().last().unwrap(), "log released");
     })
     .await;
 }
