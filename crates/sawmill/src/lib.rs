@@ -101,6 +101,7 @@ mod retry;
 pub mod ring;
 pub mod shard;
 mod status;
+pub mod testing;
 pub mod topic;
 mod worker;
 

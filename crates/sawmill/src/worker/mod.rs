@@ -229,6 +229,12 @@ impl Worker {
         }
     }
 
+    /// True if all that is left in hand waits in place for its next attempt.
+    pub(crate) fn only_waits(&self) -> bool {
+        let bench = self.shared.bench();
+        bench.next_wait().is_some() && bench.idle_slots() == bench.slots() && !bench.has_failed()
+    }
+
     /// Finishes what runs, gives back what was not started, leaves the group, and says what it has done.
     ///
     /// It waits for handlers as long as they take. To set a deadline, wait for this no longer than that, then
