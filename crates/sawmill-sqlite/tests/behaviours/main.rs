@@ -8,6 +8,7 @@ mod due;
 mod failure;
 mod groups;
 mod members;
+mod observing;
 mod shards;
 mod slots;
 mod support;

@@ -16,6 +16,7 @@ mod pace;
 mod report;
 mod slot;
 mod tender;
+mod witness;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -96,6 +97,7 @@ struct Shared {
     drained: watch::Sender<u64>,
     ended: CancellationToken,
     counts: Mutex<Counts>,
+    witness: witness::Witness,
 }
 
 impl Shared {

@@ -6,10 +6,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tracing::Instrument;
 
 use super::item::{Copy, Item, Start, Verdict};
 use super::{Delivery, OnFailure, Shared};
 use crate::handler::Context;
+use crate::observe::{TARGET, event};
 use crate::outcome::Outcome;
 use crate::retry::{Failure, Next};
 use crate::shard::Fate;
@@ -42,7 +44,8 @@ async fn run(shared: Arc<Shared>) {
         let (start, now) = {
             let now = env.now();
             let mut bench = shared.bench();
-            if let Some((item, verdict, began)) = finished.take() {
+            if let Some((source, item, verdict, began)) = finished.take() {
+                shared.saw_took(source, now.since(began));
                 bench.finish(item, verdict, now.since(began), now);
                 if bench.wants_foreman() {
                     shared.wake.notify_one();
@@ -57,9 +60,11 @@ async fn run(shared: Arc<Shared>) {
                 }
             }
         };
-        let outcome = handle(&shared, &start).await;
-        let verdict = judge(&shared, &start, outcome);
-        finished = Some((start.item, verdict, now));
+        let span = shared.saw_start(&start, now);
+        let ending = handle(&shared, &start).instrument(span.clone()).await;
+        let verdict = span.in_scope(|| judge(&shared, &start, ending));
+        shared.saw_end(&start, &verdict, &span);
+        finished = Some((start.source, start.item, verdict, now));
     }
 }
 
@@ -130,7 +135,7 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
             return give_up(shared, item, reason, failure);
         }
         Ending::Said(Outcome::Stop(reason)) => {
-            tracing::warn!(id = %item.message.origin(), reason, "a handler stops the worker");
+            tracing::warn!(name: event::STOP, target: TARGET, id = %item.message.origin(), reason, "a handler stops the worker");
             shared.stop_because(Some(reason.clone()));
             return if once {
                 dead(format!("its handler stopped the worker: {reason}"))
@@ -144,7 +149,6 @@ fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
         Ending::Panicked(error) => (error, None),
     };
     shared.counts().failed += 1;
-    tracing::debug!(id = %item.message.origin(), attempt = item.attempt(), error, "attempt failed");
     let failure = failure(&error);
     if once {
         return give_up(shared, item, format!("{error} (an at-most-once group does not retry)"), failure);
@@ -173,7 +177,7 @@ fn give_up(shared: &Shared, item: &Item, reason: String, failure: Failure) -> Ve
     match shared.builder.on_failure {
         OnFailure::Dead => Verdict::Copy(Copy::Dead { reason }, Some(failure)),
         OnFailure::Log => {
-            tracing::error!(id = %item.message.origin(), reason, attempt = failure.attempt, "message given up");
+            tracing::error!(name: event::DROP, target: TARGET, id = %item.message.origin(), reason, attempt = failure.attempt, "message given up");
             Verdict::Settled(Fate::Dropped)
         }
     }
