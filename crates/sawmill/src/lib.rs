@@ -75,6 +75,11 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Testing and watching
+//!
+//! [`testing`] is a kit that runs your handlers in memory, with a clock that the test moves. [`observe`] lists what can be
+//! watched: a span around each run of a handler, log events, metrics, and a stream of [`Event`]s in the process.
+//!
 //! # Engines
 //!
 //! Everything above stands on two seams: a [`log`], where messages live, and a [`ledger`], which says who has done what. An

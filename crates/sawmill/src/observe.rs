@@ -56,7 +56,7 @@
 //!
 //! # In the process
 //!
-//! [`Sawmill::events`](crate::Sawmill::events) is a stream of [`Event`](crate::Event)s.
+//! [`Sawmill::events`](crate::Sawmill::events) is a stream of [`Event`]s.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
