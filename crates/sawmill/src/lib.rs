@@ -109,6 +109,11 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Testing and watching
+//!
+//! [`testing`] is a kit that runs your handlers in memory, with a clock that the test moves. [`observe`] lists what can be
+//! watched: a span around each run of a handler, log events, metrics, and a stream of [`Event`]s in the process.
+//!
 //! # Engines
 //!
 //! Everything above stands on two seams: a [`log`], where messages live, and a [`ledger`], which says who has done what. An
@@ -124,6 +129,7 @@ pub mod dice;
 pub mod engine;
 pub mod env;
 pub mod error;
+mod event;
 pub mod handler;
 pub mod ledger;
 pub mod log;
@@ -131,6 +137,7 @@ pub mod member;
 pub mod memory;
 pub mod message;
 mod mill;
+pub mod observe;
 mod outcome;
 mod payload;
 pub mod planted;
@@ -139,6 +146,7 @@ pub mod ring;
 mod seek;
 pub mod shard;
 mod status;
+pub mod testing;
 pub mod topic;
 mod worker;
 
@@ -148,6 +156,7 @@ pub use crew::MemberInfo;
 pub use dead::{DeadLetter, DeadLetters, Which};
 pub use engine::Capabilities;
 pub use error::{Error, ErrorKind, Result};
+pub use event::{Event, Events};
 pub use handler::{Batch, Context, FromContext, Handler, IntoHandler, Next, State};
 pub use message::{Headers, Message, MessageId, Push};
 pub use mill::{OpenOptions, Sawmill};

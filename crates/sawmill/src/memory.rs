@@ -95,6 +95,14 @@ impl Memory {
         }
     }
 
+    /// All messages of a topic, those kept aside too.
+    pub(crate) fn all(&self, topic: &Topic) -> Result<Vec<Message>> {
+        let mut held = self.held();
+        let shelf = held.shelf(topic)?;
+        let aside = shelf.aside.values().map(|record| &record.message);
+        Ok(shelf.shards.iter().flat_map(|shard| shard.messages.values()).chain(aside).cloned().collect())
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

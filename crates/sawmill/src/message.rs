@@ -36,6 +36,17 @@ pub struct Message {
     pub created: Timestamp,
 }
 
+impl Message {
+    /// The payload, read as JSON.
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.payload).map_err(|error| {
+            let name = std::any::type_name::<T>();
+            Error::invalid(format!("the payload of {} cannot be read as JSON ({name})", self.id))
+                .caused_by(error)
+        })
+    }
+}
+
 /// A message to be pushed: a payload and what goes with it.
 ///
 /// ```

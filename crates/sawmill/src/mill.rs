@@ -8,10 +8,12 @@ use crate::dead::DeadLetters;
 use crate::engine::{self, Engine, Namespace};
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
+use crate::event::{Bell, Events};
 use crate::ledger::{EntryKey, Ledger, Write};
 use crate::log::{Log, Record};
 use crate::memory::MemoryEngine;
 use crate::message::{IdMaker, MessageId, Push};
+use crate::observe::{self, Door};
 use crate::shard::{ShardState, shard_of};
 use crate::topic::{GroupName, Lane, Topic, TopicName, TopicSpec};
 use crate::worker::{WorkerBuilder, base_name};
@@ -32,6 +34,7 @@ struct Inner {
     topics: Mutex<BTreeMap<TopicName, Topic>>,
     /// Names of known engines that can do exactly-once, for the error of those that cannot.
     exactly_once: Vec<&'static str>,
+    door: Door,
 }
 
 /// How to open a store; made by [`Sawmill::options`].
@@ -71,6 +74,8 @@ impl OpenOptions {
 
     /// Opens the store with this URL, creating or migrating what it needs.
     pub async fn open(self, url: &str) -> Result<Sawmill> {
+        let env = self.env.unwrap_or_else(Env::system);
+        let began = env.now();
         let namespace = self.namespace.as_deref().map_or_else(|| Ok(Namespace::default()), str::parse)?;
         let store = engine::open(&self.engines, url, &namespace).await?;
         let ledger = match &self.ledger {
@@ -83,7 +88,8 @@ impl OpenOptions {
             ledger.ok_or_else(|| Error::invalid("this engine keeps no ledger: name another one for it"))?;
         let able = self.engines.iter().filter(|engine| engine.capabilities().exactly_once);
         let able = able.map(|engine| engine.name()).collect();
-        Ok(Sawmill::assemble(log, ledger, self.env.unwrap_or_else(Env::system), able))
+        observe::opened(env.now().since(began));
+        Ok(Sawmill::assemble(log, ledger, env, able))
     }
 }
 
@@ -119,6 +125,7 @@ impl Sawmill {
             next_shard,
             topics: Mutex::default(),
             exactly_once,
+            door: Door::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -245,6 +252,7 @@ impl Sawmill {
             }
             answer => answer?,
         }
+        self.inner.door.pushed(&name, &ids);
         Ok(ids)
     }
 
@@ -277,7 +285,37 @@ impl Sawmill {
         Ok(DeadLetters::new(self.clone(), dead, retry))
     }
 
+    /// What happens in this process from now on: pushes through this store or its clones, and all that workers started
+    /// from them do. What falls behind misses events, and is told how many.
+    ///
+    /// ```
+    /// use sawmill::{Context, Event, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// let mill = Sawmill::open("memory:").await?;
+    /// mill.create_topic("emails").await?;
+    /// let mut events = mill.events();
+    /// mill.push("emails", "Hello").await?;
+    /// let worker = mill.worker("emails").start(|_mail: Context| async {}).await?;
+    ///
+    /// while let Some(event) = events.next().await {
+    ///     if let Event::Done { id, attempt, .. } = event {
+    ///         println!("{id} is done after {attempt} attempts");
+    ///         break;
+    ///     }
+    /// }
+    /// worker.stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn events(&self) -> Events {
+        self.inner.door.bell.listen()
+    }
+
     // ── for the rest of the library ──
+
+    pub(crate) fn bell(&self) -> Arc<Bell> {
+        self.inner.door.bell.clone()
+    }
 
     pub(crate) fn log(&self) -> &dyn Log {
         &*self.inner.log

@@ -12,6 +12,7 @@ mod failure;
 mod groups;
 mod handlers;
 mod members;
+mod observing;
 mod pulling;
 mod seek;
 mod setup;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Span;
+
 use super::item::Start;
 use super::slot::{Attempt, Ending, breathe, judge};
 use super::{Shared, Work};
@@ -28,11 +30,14 @@ pub(super) async fn run(shared: Arc<Shared>, batch: Batch) {
             }
             starts
         };
+        let spans: Vec<Span> = starts.iter().map(|start| shared.saw_start(start, now)).collect();
         let endings = handle(&shared, &starts, now).await;
+        let ends = starts.iter().zip(endings).zip(&spans);
         let verdicts: Vec<_> =
-            starts.iter().zip(endings).map(|(start, ending)| judge(&shared, start, ending)).collect();
+            ends.map(|((start, ending), span)| judge(&shared, start, ending, span)).collect();
         let (ended, mut bench) = (shared.env().now(), shared.bench());
         for (start, verdict) in starts.into_iter().zip(verdicts) {
+            shared.saw_took(start.source, ended.since(now));
             bench.finish(start.item, verdict, ended.since(now), ended);
         }
         if bench.wants_foreman() {

@@ -47,7 +47,7 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
             }
         },
     };
-    tracing::info!(worker = %id, group = %shared.group, "joined");
+    shared.saw_join(&id);
     shared.bench().join(id, lease_until(shared, sent));
     Ok(Registered { key, member, version })
 }
@@ -82,7 +82,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
             }
             Ok(false) => {
                 if shared.bench().me().is_some() {
-                    tracing::warn!(member = %registered.key, "declared dead by others; joining anew");
+                    shared.saw_eviction();
                     shared.bench().evict();
                     shared.counts().rejoined += 1;
                 }
@@ -150,7 +150,7 @@ pub(super) async fn leave(shared: &Shared, registered: &Registered) {
     let write = Write { key: registered.key.clone(), expect: Some(registered.version), value: None };
     let ledger = shared.builder.mill.ledger();
     match shared.env().within(shared.builder.ttl, ledger.commit(write)).await {
-        Some(Ok(_)) => tracing::info!(member = %registered.key, "left"),
+        Some(Ok(_)) => shared.saw_leave(),
         Some(Err(error)) => tracing::warn!(%error, member = %registered.key, "left without saying so"),
         None => tracing::warn!(member = %registered.key, "left without saying so: the store does not answer"),
     }

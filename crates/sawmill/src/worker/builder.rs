@@ -10,12 +10,14 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{Bench, Limits};
+use super::witness::Witness;
 use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Work, Worker, beat, foreman, tender};
 use crate::error::{Error, Result};
 use crate::handler::{self, Hooks, IntoHandler, Layers, Notes, Site, States};
 use crate::ledger::{Commit, Entry, EntryKey, Write};
 use crate::member::{Member, Sightings};
 use crate::mill::Sawmill;
+use crate::observe;
 use crate::retry::RetryPolicy;
 use crate::shard::Rules;
 use crate::topic::{GroupName, Lane, Topic, TopicSpec, check_name};
@@ -211,6 +213,7 @@ impl WorkerBuilder {
             drained: watch::Sender::new(0),
             ended: CancellationToken::new(),
             counts: Mutex::default(),
+            witness: Witness::new(self.mill.bell(), &group, &sources),
             work,
             site,
             sources,
@@ -334,8 +337,10 @@ impl WorkerBuilder {
                 return Ok(false);
             }
             for silent in sightings.look(&members, env.now(), self.ttl) {
-                let write = Write { key: silent.key, expect: Some(silent.version), value: None };
-                ledger.commit(write).await?;
+                let write = Write { key: silent.key.clone(), expect: Some(silent.version), value: None };
+                if let Commit::Done(_) = ledger.commit(write).await? {
+                    observe::declared_dead(&silent.key);
+                }
             }
             env.sleep(self.ttl / 10).await;
         }

@@ -102,7 +102,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut news = shared.builder.mill.log().news();
     let mut watch = shared.builder.mill.ledger().watch();
     while !shared.stop.is_cancelled() {
-        match foreman.round().await {
+        let round = foreman.round().await;
+        shared.saw_round();
+        match round {
             Ok(true) => {
                 foreman.wait = FIRST_WAIT;
                 foreman.fruitless_news = 0;
@@ -120,6 +122,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
     }
     foreman.leave().await;
+    shared.saw_last_round();
 }
 
 impl Foreman {

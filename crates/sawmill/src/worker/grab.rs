@@ -127,6 +127,7 @@ impl Foreman {
                     self.written(index, version, state, reports);
                     if let Some(claim) = claim {
                         grabbed.taken += block.messages.len();
+                        shared.saw_grab(index, me, token, block.messages.len());
                         self.take(Some(me), index, claim, block.messages);
                         slot::fill(&shared);
                     }

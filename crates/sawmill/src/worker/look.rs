@@ -104,13 +104,13 @@ impl Foreman {
             // Conflict: it lives. Unknown: it will be seen at the next look.
             let write = Write { key: silent.key.clone(), expect, value: None };
             if let Commit::Done(_) = ledger.commit(write).await? {
-                tracing::warn!(member = %silent.key, "silent for a full TTL: declared dead");
+                shared.saw_death(&silent.key);
                 entries.retain(|entry| entry.key != silent.key);
             }
         }
         let members: BTreeSet<String> = entries.iter().map(|entry| entry.key.last().to_owned()).collect();
         if members != self.members {
-            tracing::info!(group = %shared.group, members = members.len(), "the set of workers has changed");
+            shared.saw_rebalance(me, members.len());
             shared.counts().rebalances += 1;
             self.members = members;
         }
@@ -168,7 +168,7 @@ impl Foreman {
                 Change { key: self.spec(index).key.clone(), expect, state, gains, worker: me.clone() };
             match decide(&self.shared, change).await {
                 Decided::Done(version, state) => {
-                    tracing::info!(key = %self.spec(index).key, claims = adopted.len(), "adopted");
+                    self.shared.saw_adoption(index, me, adopted.len());
                     self.shared.counts().adopted += adopted.len() as u64;
                     self.sources[index].known = Some((Some(version), state));
                     self.adopted.extend(adopted.into_iter().map(|claim| (index, claim)));
@@ -209,6 +209,7 @@ impl Foreman {
     /// Takes a claim in hand, unless this worker is not the one any more that it belongs to. What must not be run is marked
     /// so in the same moment, before a slot can see it.
     pub(super) fn take(&self, me: Option<&WorkerId>, index: usize, claim: Claim, messages: Vec<Message>) {
+        self.shared.saw_time();
         let env = self.shared.env();
         let policy = self.shared.builder.retry;
         let wait = |failed| match policy.after(failed, env.dice()) {

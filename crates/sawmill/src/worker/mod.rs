@@ -19,6 +19,7 @@ mod report;
 mod setup;
 mod slot;
 mod tender;
+mod witness;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -113,6 +114,7 @@ struct Shared {
     drained: watch::Sender<u64>,
     ended: CancellationToken,
     counts: Mutex<Counts>,
+    witness: witness::Witness,
 }
 
 impl Shared {
@@ -244,6 +246,12 @@ impl Worker {
             _ = drained.wait_for(|drained| *drained >= mark) => {}
             () = self.shared.ended.cancelled() => {}
         }
+    }
+
+    /// True if all that is left in hand waits in place for its next attempt.
+    pub(crate) fn only_waits(&self) -> bool {
+        let bench = self.shared.bench();
+        bench.next_wait().is_some() && bench.busy() == 0 && bench.ready() == 0 && !bench.has_failed()
     }
 
     /// Finishes what runs, gives back what was not started, leaves the group, runs the stop hooks, and says what it has done.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use super::item::Start;
 use super::slot::{self, Attempt, Ending, judge, late_text};
@@ -129,7 +130,8 @@ fn take(shared: &Arc<Shared>) -> Option<Job> {
     let limit = shared.builder.timeout.unwrap_or(LIMIT);
     let time = Arc::new(Time { until: Mutex::new(Some(now + limit)), limit });
     let (answer, answered) = oneshot::channel();
-    let attended = Attended { start, context: context.clone(), time: time.clone() };
+    let span = shared.saw_start(&start, now);
+    let attended = Attended { start, span, context: context.clone(), time: time.clone() };
     shared.env().spawn(attend(shared.clone(), attended, answered));
     Some(Job { context, time, answer })
 }
@@ -232,6 +234,7 @@ impl Time {
 /// A job as the worker sees it.
 struct Attended {
     start: Start,
+    span: Span,
     context: Context,
     time: Arc<Time>,
 }
@@ -239,7 +242,7 @@ struct Attended {
 /// Waits until a job is answered, is late, or the worker is made to stop at once.
 async fn attend(shared: Arc<Shared>, job: Attended, answered: oneshot::Receiver<Answer>) {
     let env = shared.env();
-    let Attended { start, context, time } = job;
+    let Attended { start, span, context, time } = job;
     let late = async {
         while let Some(left) = time.left(env.now()) {
             env.sleep(left).await;
@@ -261,8 +264,9 @@ async fn attend(shared: Arc<Shared>, job: Attended, answered: oneshot::Receiver<
             Ending::Failed(late_text(Some(time.limit)))
         }
     };
-    let verdict = judge(&shared, &start, ending);
+    let verdict = judge(&shared, &start, ending, &span);
     let now = env.now();
+    shared.saw_took(start.source, now.since(context.began));
     let wanted = {
         let mut bench = shared.bench();
         let wanted = !start.cancelled.is_cancelled();

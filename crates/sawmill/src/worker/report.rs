@@ -27,6 +27,7 @@ impl Foreman {
         me: &WorkerId,
     ) -> Vec<(Ticket, Report)> {
         let mut bench = self.shared.bench();
+        let before = state.tally;
         let mut reports = bench.reports(index);
         reports.retain(|(ticket, report)| {
             let settled = state.settle(me, report);
@@ -35,6 +36,7 @@ impl Foreman {
             }
             settled.is_ok()
         });
+        self.shared.saw_settling(index, before, state.tally);
         reports
     }
 
@@ -46,6 +48,7 @@ impl Foreman {
         state: ShardState,
         reports: Vec<(Ticket, Report)>,
     ) {
+        self.shared.saw_settled(index);
         let mut bench = self.shared.bench();
         for (ticket, report) in &reports {
             bench.reported(*ticket, report);
@@ -127,6 +130,7 @@ impl Foreman {
                 Decided::Done(version, state) => {
                     self.written(index, version, state, reports);
                     if released.contains(&index) {
+                        self.shared.saw_give_back(index);
                         self.gave_back(index);
                     }
                 }
@@ -179,6 +183,7 @@ impl Foreman {
         }
         let dead = settled.iter().filter(|fate| **fate == Fate::Dead).count();
         shared.counts().dead += dead as u64;
+        shared.saw_copies(&failed);
         let mut bench = shared.bench();
         for (failed, fate) in failed.iter().zip(settled) {
             bench.failed_settled(failed, fate);

@@ -8,12 +8,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use super::item::{Copy, Item, Start, Verdict};
 use super::{Delivery, OnFailure, Shared, Work, batch};
 use crate::cancel;
 use crate::clock::Moment;
 use crate::handler::Context;
+use crate::observe::{TARGET, event};
 use crate::outcome::Outcome;
 use crate::retry::{Failure, Next};
 use crate::shard::Fate;
@@ -56,7 +58,8 @@ async fn run(shared: Arc<Shared>) {
         let (start, now) = {
             let now = env.now();
             let mut bench = shared.bench();
-            if let Some((item, verdict, began)) = finished.take() {
+            if let Some((source, item, verdict, began)) = finished.take() {
+                shared.saw_took(source, now.since(began));
                 bench.finish(item, verdict, now.since(began), now);
                 if bench.wants_foreman() {
                     shared.wake.notify_one();
@@ -71,12 +74,13 @@ async fn run(shared: Arc<Shared>) {
                 }
             }
         };
+        let span = shared.saw_start(&start, now);
         let mut attempt = Attempt::new(&shared, now);
         let context = attempt.context(&start);
         let unwanted = cancel::cancelled(&shared.site.cancels, &start.item.message);
-        let ending = attempt.run(|| handler.call(context), unwanted).await;
-        let verdict = judge(&shared, &start, ending);
-        finished = Some((start.item, verdict, now));
+        let ending = attempt.run(|| handler.call(context), unwanted).instrument(span.clone()).await;
+        let verdict = judge(&shared, &start, ending, &span);
+        finished = Some((start.source, start.item, verdict, now));
     }
 }
 
@@ -168,7 +172,13 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// What follows from how a handler ended, by the group's rules.
-pub(super) fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
+pub(super) fn judge(shared: &Shared, start: &Start, ending: Ending, span: &Span) -> Verdict {
+    let verdict = span.in_scope(|| verdict(shared, start, ending));
+    shared.saw_end(start, &verdict, span);
+    verdict
+}
+
+fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     shared.site.notes.ended(&start.item.message);
     let once = shared.builder.delivery == Delivery::AtMostOnce;
     let ordered = shared.builder.ordered;
@@ -204,7 +214,7 @@ pub(super) fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
             return give_up(shared, item, reason, failure);
         }
         Ending::Said(Outcome::Stop(reason)) => {
-            tracing::warn!(id = %item.message.origin(), reason, "a handler stops the worker");
+            tracing::warn!(name: event::STOP, target: TARGET, id = %item.message.origin(), reason, "a handler stops the worker");
             shared.stop_because(Some(reason.clone()));
             return if once {
                 dead(format!("its handler stopped the worker: {reason}"))
@@ -218,7 +228,6 @@ pub(super) fn judge(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
         Ending::Failed(error) => (error, None),
     };
     shared.counts().failed += 1;
-    tracing::debug!(id = %item.message.origin(), attempt = item.attempt(), error, "attempt failed");
     let failure = failure(&error);
     if once {
         return give_up(shared, item, format!("{error} (an at-most-once group does not retry)"), failure);
@@ -247,7 +256,7 @@ fn give_up(shared: &Shared, item: &Item, reason: String, failure: Failure) -> Ve
     match shared.builder.on_failure {
         OnFailure::Dead => Verdict::Copy(Copy::Dead { reason }, Some(failure)),
         OnFailure::Log => {
-            tracing::error!(id = %item.message.origin(), reason, attempt = failure.attempt, "message given up");
+            tracing::error!(name: event::DROP, target: TARGET, id = %item.message.origin(), reason, attempt = failure.attempt, "message given up");
             Verdict::Settled(Fate::Dropped)
         }
     }

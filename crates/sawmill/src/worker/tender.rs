@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::ledger::{Commit, EntryKey, Write};
 use crate::log::Position;
 use crate::member::Sightings;
+use crate::observe;
 use crate::shard::ShardState;
 use crate::topic::{GroupName, Topic};
 
@@ -94,6 +95,7 @@ async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
     let log = shared.builder.mill.log();
     loop {
         let promoted = log.promote(&tended.topic, env.wall(), PROMOTE_MOST).await?;
+        observe::promoted(&tended.topic, promoted.moved);
         tended.next_due = promoted.next_due;
         if promoted.moved < PROMOTE_MOST {
             break;
@@ -124,10 +126,11 @@ async fn hold(shared: &Shared, tended: &mut Tended) -> Result<bool> {
             // Nobody of its own group may be left to notice that it died.
             let silent = tended.sightings.look(&[holder], shared.env().now(), shared.builder.ttl).pop();
             let Some(silent) = silent else { return Ok(false) };
-            let write = Write { key: silent.key, expect: Some(silent.version), value: None };
+            let write = Write { key: silent.key.clone(), expect: Some(silent.version), value: None };
             if !matches!(ledger.commit(write).await?, Commit::Done(_)) {
                 return Ok(false);
             }
+            observe::declared_dead(&silent.key);
         }
     }
     let duty = Duty { group: shared.group.clone(), worker: me.as_str().to_owned() };
@@ -153,9 +156,7 @@ async fn trim(shared: &Shared, topic: &Topic) -> Result<()> {
     }
     for (shard, needed) in needed.iter().enumerate() {
         let dropped = mill.log().trim(topic, shard as u16, needed, before).await?;
-        if dropped > 0 {
-            tracing::debug!(topic = %topic.name, shard, dropped, "trimmed");
-        }
+        observe::trimmed(topic, shard, dropped);
     }
     Ok(())
 }
