@@ -125,8 +125,13 @@ impl EntryKey {
     }
 
     /// Before everything that is kept about a topic or a lane.
-    pub fn all_of(topic: &Topic) -> [EntryKey; 3] {
-        ["groups", "shards", "duties"].map(|kind| Self(format!("{kind}/{}/", topic.uid)))
+    pub fn all_of(topic: &Topic) -> [EntryKey; 4] {
+        ["groups", "shards", "duties", "pauses"].map(|kind| Self(format!("{kind}/{}/", topic.uid)))
+    }
+
+    /// Whether a group of a topic is paused.
+    pub fn pause(topic: &Topic, group: &GroupName) -> Self {
+        Self(format!("pauses/{}/{group}", topic.uid))
     }
 
     /// Who looks after a topic.

@@ -57,6 +57,10 @@ bugs! {
     HintsOnly,
     /// A worker that was removed goes on with what it held.
     RemovedGoesOn,
+    /// Messages in hand are started although the group is paused.
+    PauseForgotten,
+    /// A worker uses a larger share of a limit before it has seen that others leave it so much.
+    ShareGrowsAtOnce,
 }
 
 #[cfg(feature = "planted")]

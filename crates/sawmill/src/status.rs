@@ -25,6 +25,8 @@ pub struct GroupStatus {
     pub dropped: u64,
     /// When the oldest waiting message was pushed.
     pub oldest: Option<Timestamp>,
+    /// The group is [paused](Sawmill::pause): its workers start nothing.
+    pub paused: bool,
 }
 
 impl Sawmill {
@@ -40,6 +42,7 @@ impl Sawmill {
             done: own.tally.done,
             dropped: own.tally.dropped,
             oldest: own.oldest,
+            paused: self.is_paused(&topic, &group).await?,
             ..GroupStatus::default()
         };
         if let Some(lane) = self.log().topic(&topic.name.lane(&group, Lane::Retry)).await? {

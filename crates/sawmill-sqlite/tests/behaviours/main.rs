@@ -6,6 +6,7 @@ mod claims;
 mod desk;
 mod due;
 mod failure;
+mod flow;
 mod groups;
 mod members;
 mod shards;

@@ -10,10 +10,12 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{Bench, Limits};
+use super::gate::Gate;
 use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Worker, beat, foreman, tender};
 use crate::error::{Error, Result};
 use crate::handler::{self, Handler};
 use crate::ledger::{Commit, Entry, EntryKey, Write};
+use crate::limit::Limit;
 use crate::member::{Member, Sightings};
 use crate::mill::Sawmill;
 use crate::retry::RetryPolicy;
@@ -36,6 +38,8 @@ pub struct WorkerBuilder {
     pub(super) ttl: Duration,
     pub(super) poll: Duration,
     pub(super) most_claimed: Option<usize>,
+    pub(super) limit: Option<Limit>,
+    pub(super) limit_per_key: Option<Limit>,
 }
 
 /// The shortest interval at which polling makes sense.
@@ -58,6 +62,8 @@ impl WorkerBuilder {
             ttl: Duration::from_secs(10),
             poll: Duration::from_secs(1),
             most_claimed: None,
+            limit: None,
+            limit_per_key: None,
         }
     }
 
@@ -122,6 +128,49 @@ impl WorkerBuilder {
         self
     }
 
+    /// Limits how many messages of a topic the whole group runs at once, or starts in a time, retries included. Each topic of
+    /// the worker has the limit for itself.
+    ///
+    /// The workers share the limit without asking one another each time: each takes its part, and leaves it when others come.
+    /// No more of them work a topic than the limit has parts: with `Limit::running(1)` one does, and another takes over when
+    /// it leaves or dies. A worker that joins starts as soon as the others have made room, that is when they have looked around
+    /// (see [`poll`](WorkerBuilder::poll)) and what they run beyond their part has ended.
+    ///
+    /// The limit on what runs at once is strict, but for the handlers of a worker that was declared dead and runs on. At a
+    /// rate no more start in any time than it allows, and what workers save up while they are idle: one each, or what
+    /// 100 ms bring. A worker that joins has saved nothing up.
+    ///
+    /// Give all workers of the group the same limit. Where they differ each goes by its own, and one with a lower limit starts
+    /// nothing while the others hold more than that.
+    ///
+    /// ```
+    /// use sawmill::{Context, Limit, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("emails").await?;
+    /// let worker = mill
+    ///     .worker("emails")
+    ///     .limit(Limit::running(3).and(Limit::per_second(50)))
+    ///     .start(|_mail: Context| async {})
+    ///     .await?;
+    /// worker.stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Limits how many messages of each key start in a time. Messages without a key are not limited by it.
+    ///
+    /// Only in [`ordered`](WorkerBuilder::ordered) groups, where one worker at a time has a key. When its shard moves to
+    /// another worker, the key begins there with what 100 ms bring, or one start.
+    pub fn limit_per_key(mut self, limit: Limit) -> Self {
+        self.limit_per_key = Some(limit);
+        self
+    }
+
     /// Joins the group and starts handling messages, on the tokio runtime that this is called on.
     ///
     /// Handlers share the runtime's threads with the task that keeps this worker a member of its group. One that blocks its
@@ -172,8 +221,12 @@ impl WorkerBuilder {
             hoards: self.ordered,
         };
         let shared = Arc::new(Shared {
-            bench: Mutex::new(Bench::new(limits)),
+            bench: Mutex::new(Bench::new(
+                limits,
+                self.topics.iter().map(|_| Gate::new(self.limit, self.limit_per_key)),
+            )),
             wake: Notify::new(),
+            beat_now: Notify::new(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
             foreman_done: CancellationToken::new(),
@@ -221,6 +274,18 @@ impl WorkerBuilder {
                 "polling every {:?} is next to no pause and would load the store: choose {SHORTEST_POLL:?} or longer",
                 self.poll
             )));
+        }
+        if let Some(limit) = &self.limit {
+            limit.check()?;
+        }
+        if let Some(limit) = &self.limit_per_key {
+            limit.check_per_key()?;
+            if !self.ordered {
+                return Err(Error::invalid(
+                    "a limit per key needs an ordered group, where one worker at a time has a key: use .ordered(), or \
+                     .limit() for the group as a whole",
+                ));
+            }
         }
         if self.delivery == Delivery::ExactlyOnce {
             self.mill.require_exactly_once()?;

@@ -5,17 +5,21 @@
 
 mod beat;
 mod bench;
+mod bucket;
 mod builder;
 mod decide;
 mod foreman;
+mod gate;
 mod grab;
 mod item;
 mod line;
 mod look;
 mod pace;
 mod report;
+mod share;
 mod slot;
 mod tender;
+mod tray;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -87,6 +91,8 @@ struct Shared {
     bench: Mutex<Bench>,
     /// Wakes the foreman.
     wake: Notify,
+    /// Makes the next beat come at once.
+    beat_now: Notify,
     /// Finish what runs, then leave.
     stop: CancellationToken,
     /// Drop what runs, then leave.
@@ -115,6 +121,13 @@ impl Shared {
     fn topics(&self) -> Vec<Arc<Topic>> {
         let mut topics: Vec<Arc<Topic>> = self.sources.iter().map(|source| source.topic.clone()).collect();
         topics.dedup_by(|a, b| a.uid == b.uid);
+        topics
+    }
+
+    /// The topics that this worker was asked to work, in their order, without lanes.
+    fn bases(&self) -> Vec<Arc<Topic>> {
+        let mut topics = self.topics();
+        topics.retain(|topic| topic.name.as_lane().is_none());
         topics
     }
 
@@ -217,7 +230,8 @@ impl Worker {
     }
 
     /// Waits until there is nothing left that this worker could do now. Messages that are not due do not count; those of
-    /// ordered groups that wait in place for their next attempt do.
+    /// ordered groups that wait in place for their next attempt do. Of topics that are [paused](crate::Sawmill::pause), or
+    /// whose [limit](WorkerBuilder::limit) other workers have all of, there is nothing to do.
     pub async fn drained(&self) {
         let mark = self.shared.drains.fetch_add(1, Ordering::SeqCst) + 1;
         let mut drained = self.shared.drained.subscribe();
