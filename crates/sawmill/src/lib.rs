@@ -75,6 +75,12 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # What starts, and when
+//!
+//! A worker of [several topics](Sawmill::worker_for) works them strictly by priority. A group can be
+//! [paused](Sawmill::pause), and [limited](WorkerBuilder::limit) in what all its workers together run at once or start in a
+//! time.
+//!
 //! # Engines
 //!
 //! Everything above stands on two seams: a [`log`], where messages live, and a [`ledger`], which says who has done what. An
