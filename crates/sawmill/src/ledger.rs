@@ -126,8 +126,8 @@ impl EntryKey {
     }
 
     /// Before everything that is kept about a topic or a lane.
-    pub fn all_of(topic: &Topic) -> [EntryKey; 4] {
-        ["groups", "shards", "duties", "cancels"].map(|kind| Self(format!("{kind}/{}/", topic.uid)))
+    pub fn all_of(topic: &Topic) -> [EntryKey; 5] {
+        ["groups", "shards", "duties", "cancels", "pauses"].map(|kind| Self(format!("{kind}/{}/", topic.uid)))
     }
 
     /// A message of a topic that was cancelled.
@@ -138,6 +138,11 @@ impl EntryKey {
     /// Before all messages of a topic that were cancelled.
     pub fn cancels(topic: &Topic) -> Self {
         Self(format!("cancels/{}/", topic.uid))
+    }
+
+    /// Whether a group of a topic is paused.
+    pub fn pause(topic: &Topic, group: &GroupName) -> Self {
+        Self(format!("pauses/{}/{group}", topic.uid))
     }
 
     /// Who looks after a topic.

@@ -109,6 +109,12 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # What starts, and when
+//!
+//! A worker of [several topics](Sawmill::worker_for) works them strictly by priority. A group can be
+//! [paused](Sawmill::pause), and [limited](WorkerBuilder::limit) in what all its workers together run at once or start in a
+//! time.
+//!
 //! # Testing and watching
 //!
 //! [`testing`] is a kit that runs your handlers in memory, with a clock that the test moves. [`observe`] lists what can be
@@ -132,6 +138,7 @@ pub mod error;
 mod event;
 pub mod handler;
 pub mod ledger;
+mod limit;
 pub mod log;
 pub mod member;
 pub mod memory;
@@ -139,6 +146,7 @@ pub mod message;
 mod mill;
 pub mod observe;
 mod outcome;
+mod pause;
 mod payload;
 pub mod planted;
 mod retry;
@@ -158,6 +166,7 @@ pub use engine::Capabilities;
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, Events};
 pub use handler::{Batch, Context, FromContext, Handler, IntoHandler, Next, State};
+pub use limit::Limit;
 pub use message::{Headers, Message, MessageId, Push};
 pub use mill::{OpenOptions, Sawmill};
 pub use outcome::{IntoOutcome, IntoOutcomes, Outcome};

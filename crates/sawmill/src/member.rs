@@ -28,9 +28,28 @@ pub struct Member {
     pub slots: u32,
     /// How long it may be silent, in milliseconds.
     pub ttl_ms: u64,
+    /// How much it holds of its group's limits, by the uid of the topic; nothing if it has none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub in_use: BTreeMap<String, InUse>,
     /// The messages it runs that have something to say, not all it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub running: Vec<Running>,
+}
+
+/// How much a worker holds of its group's limit on a topic: it never uses more than its entry says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct InUse {
+    /// How many messages it may run at once, or still runs.
+    pub running: u64,
+    /// How many messages it may start in a second, in billionths.
+    pub rate: u64,
+}
+
+impl std::ops::AddAssign for InUse {
+    fn add_assign(&mut self, other: Self) {
+        self.running = self.running.saturating_add(other.running);
+        self.rate = self.rate.saturating_add(other.rate);
+    }
 }
 
 /// A message that runs, and how far it is.
@@ -137,7 +156,14 @@ mod tests {
 
     #[test]
     fn each_is_judged_by_its_own_ttl() {
-        let slow = Member { beat: 1, topics: Vec::new(), slots: 1, ttl_ms: 60_000, running: Vec::new() };
+        let slow = Member {
+            beat: 1,
+            topics: Vec::new(),
+            slots: 1,
+            ttl_ms: 60_000,
+            running: Vec::new(),
+            in_use: BTreeMap::new(),
+        };
         let entry = Entry { value: slow.encode(), ..entry("a", 1) };
         let mut sightings = Sightings::default();
         sightings.look(std::slice::from_ref(&entry), at(0), TTL);

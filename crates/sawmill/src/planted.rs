@@ -61,6 +61,10 @@ bugs! {
     CancelUnseen,
     /// After a seek a message that fails again gets the same copy as before.
     SameCopyAgain,
+    /// Messages in hand are started although the group is paused.
+    PauseForgotten,
+    /// A worker uses a larger share of a limit before it has seen that others leave it so much.
+    ShareGrowsAtOnce,
 }
 
 #[cfg(feature = "planted")]

@@ -28,6 +28,8 @@ pub struct GroupStatus {
     pub cancelled: u64,
     /// When the oldest waiting message was pushed.
     pub oldest: Option<Timestamp>,
+    /// The group is [paused](Sawmill::pause): its workers start nothing.
+    pub paused: bool,
 }
 
 impl Sawmill {
@@ -44,6 +46,7 @@ impl Sawmill {
             dropped: own.tally.dropped,
             cancelled: own.tally.cancelled,
             oldest: own.oldest,
+            paused: self.is_paused(&topic, &group).await?,
             ..GroupStatus::default()
         };
         if let Some(lane) = self.log().topic(&topic.name.lane(&group, Lane::Retry)).await? {

@@ -9,6 +9,7 @@ mod desk;
 mod due;
 mod engines;
 mod failure;
+mod flow;
 mod groups;
 mod handlers;
 mod members;

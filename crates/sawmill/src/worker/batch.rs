@@ -70,7 +70,7 @@ async fn handle(shared: &Shared, starts: &[Start], now: Moment) -> Vec<Ending> {
 async fn linger(shared: &Shared, batch: Batch) {
     let env = shared.env();
     let until = env.now() + batch.linger;
-    let enough = || !(1..batch.size).contains(&shared.bench().ready());
+    let enough = || !(1..batch.size).contains(&shared.bench().ready(env.now()));
     shared.bench().lingering += 1;
     loop {
         let mut more = std::pin::pin!(shared.more.notified());

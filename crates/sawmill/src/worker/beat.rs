@@ -1,5 +1,6 @@
 //! The beat: keeps this worker's member entry alive, and notices when it was declared dead.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::claim::WorkerId;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Commit, EntryKey, Version, Write};
-use crate::member::{Member, beat_interval, lease};
+use crate::member::{InUse, Member, beat_interval, lease};
 use crate::planted::{self, Bug};
 
 /// How often new notes may cause a beat of their own.
@@ -25,12 +26,14 @@ pub(super) struct Registered {
 pub(super) async fn register(shared: &Shared) -> Result<Registered> {
     let env = shared.env();
     let id = WorkerId::new(format!("{}-{:016x}", shared.builder.name, env.dice().roll()));
+    let holds = shared.bench().saying();
     let member = Member {
         beat: 1,
         topics: shared.topics().iter().map(|topic| topic.uid.clone()).collect(),
         slots: u32::try_from(shared.builder.slots).unwrap_or(u32::MAX),
         ttl_ms: shared.builder.ttl.as_millis() as u64,
         running: shared.site.notes.list(),
+        in_use: in_use(shared, &holds),
     };
     let key = EntryKey::member(&shared.group, id.as_str());
     let write = Write { key: key.clone(), expect: None, value: Some(member.encode()) };
@@ -48,8 +51,19 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
         },
     };
     shared.saw_join(&id);
-    shared.bench().join(id, lease_until(shared, sent));
+    let lease_until = lease_until(shared, sent);
+    let mut bench = shared.bench();
+    bench.join(id, lease_until);
+    bench.said(&holds);
     Ok(Registered { key, member, version })
+}
+
+/// What the member entry says of the group's limits.
+fn in_use(shared: &Shared, holds: &[InUse]) -> BTreeMap<String, InUse> {
+    match shared.builder.limit {
+        None => BTreeMap::new(),
+        Some(_) => shared.bases().iter().map(|topic| topic.uid.clone()).zip(holds.iter().copied()).collect(),
+    }
 }
 
 fn lease_until(shared: &Shared, sent: Moment) -> Moment {
@@ -69,6 +83,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
         tokio::select! {
             biased;
             () = shared.foreman_done.cancelled() => break,
+            // What this worker holds of a limit has changed.
+            () = shared.beat_now.notified() => {}
             () = env.sleep(env.dice().jitter(pause)) => {}
             () = news(&shared, last) => {}
         }
@@ -119,8 +135,10 @@ async fn beat(shared: &Shared, registered: &mut Registered) -> Result<bool> {
         return Ok(false);
     }
     loop {
+        let holds = shared.bench().saying();
         registered.member.beat += 1;
         registered.member.running = shared.site.notes.list();
+        registered.member.in_use = in_use(shared, &holds);
         let write = Write {
             key: registered.key.clone(),
             expect: Some(registered.version),
@@ -130,7 +148,10 @@ async fn beat(shared: &Shared, registered: &mut Registered) -> Result<bool> {
         let answer = ledger.commit(write).await?;
         if let Commit::Done(version) = answer {
             registered.version = version;
-            shared.bench().renew(lease_until(shared, sent));
+            let lease_until = lease_until(shared, sent);
+            let mut bench = shared.bench();
+            bench.renew(lease_until);
+            bench.said(&holds);
             return Ok(true);
         }
         // An earlier beat whose outcome was unknown may have been written after all: go on from what is there.

@@ -1,25 +1,25 @@
 //! The bench: what a worker has in hand, and which message runs next.
 //!
-//! It holds the messages of the worker's claims, one line per key so that messages of a key never run at the same time,
-//! and what became of them. It is plain state: no clock, no store, no task. Whoever changes it holds its lock for a moment.
+//! It holds the messages of the worker's claims, one tray per topic in the order of their priority, one line per key so
+//! that messages of a key never run at the same time, and what became of them. It is plain state: no clock, no store, no
+//! task. Whoever changes it holds its lock for a moment.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::gate::{Gate, Sight};
 use super::item::{Copy, Failed, Incoming, Item, Start, Ticket, Verdict};
 use super::line::{LineKey, Lines};
-use super::pace::Pace;
+use super::tray::Tray;
 use crate::cancel::Unwanted;
 use crate::claim::{Progress, Token, WorkerId};
 use crate::clock::Moment;
+use crate::member::InUse;
 use crate::planted::{self, Bug};
 use crate::shard::{Fate, Report};
-
-/// With so many messages in hand, adopting more is left to others, or to later.
-const CROWDED: usize = 4000;
 
 /// How much a worker may have in hand.
 #[derive(Debug, Clone, Copy)]
@@ -41,15 +41,19 @@ pub(crate) struct Limits {
 /// What a worker has in hand.
 pub(crate) struct Bench {
     limits: Limits,
-    pace: Pace,
     /// Under which id this worker is a member; nothing starts while it is none.
     me: Option<WorkerId>,
     /// Nothing starts from this moment on, unless the lease is renewed.
     lease_until: Moment,
+    /// Nor from this moment on, unless this worker looks around again: the group may be paused.
+    looked_until: Moment,
+    /// A look may grant a larger share of a limit.
+    wants_look: bool,
     stopped: bool,
     tickets: Ticket,
     held: BTreeMap<Ticket, Held>,
-    ready: VecDeque<Item>,
+    /// One for each topic, the first having priority.
+    trays: Vec<Tray>,
     /// Messages of ordered groups that wait in place for their next attempt.
     waiting: BTreeMap<(Moment, u64), Item>,
     waits: u64,
@@ -58,6 +62,8 @@ pub(crate) struct Bench {
     /// Unsettled messages of claims that are not being closed.
     in_hand: usize,
     running: usize,
+    /// The topic of the handler that ended last.
+    ended: usize,
     started: u64,
     done: u64,
     /// Tasks that take messages from here.
@@ -71,6 +77,7 @@ pub(crate) struct Bench {
 /// A claim in hand.
 struct Held {
     source: usize,
+    topic: usize,
     token: Token,
     /// How many messages it had when it came in hand.
     count: usize,
@@ -88,22 +95,24 @@ struct Held {
 }
 
 impl Bench {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits, gates: impl IntoIterator<Item = Gate>) -> Self {
         Self {
             limits,
-            pace: Pace::new(limits.slots, limits.ahead),
             me: None,
             lease_until: Moment::default(),
+            looked_until: Moment::default(),
+            wants_look: false,
             stopped: false,
             tickets: 0,
             held: BTreeMap::new(),
-            ready: VecDeque::new(),
+            trays: gates.into_iter().map(|gate| Tray::new(gate, limits.ahead)).collect(),
             waiting: BTreeMap::new(),
             waits: 0,
             lines: Lines::default(),
             failed: Vec::new(),
             in_hand: 0,
             running: 0,
+            ended: 0,
             started: 0,
             done: 0,
             runners: 0,
@@ -120,6 +129,8 @@ impl Bench {
 
     pub(crate) fn join(&mut self, me: WorkerId, lease_until: Moment) {
         (self.me, self.lease_until) = (Some(me), lease_until);
+        // What an older self saw does not count.
+        self.looked_until = Moment::default();
     }
 
     pub(crate) fn renew(&mut self, lease_until: Moment) {
@@ -131,12 +142,60 @@ impl Bench {
     }
 
     pub(crate) fn may_start(&self, now: Moment) -> bool {
-        self.is_leased(now) && !self.stopped
+        self.is_leased(now) && now < self.looked_until && !self.stopped
+    }
+
+    /// This worker has looked around, and may start what it saw that it may until this moment.
+    pub(crate) fn looked(&mut self, until: Moment, sights: &[Sight], now: Moment) {
+        self.looked_until = until;
+        for (tray, sight) in self.trays.iter_mut().zip(sights) {
+            tray.gate.see(sight, now);
+        }
+    }
+
+    // ── shares of limits ──
+
+    /// What the next beat has to say of each topic's limit; from now on that may be in the ledger.
+    pub(crate) fn saying(&mut self) -> Vec<InUse> {
+        let say = |tray: &mut Tray| {
+            let holds = tray.gate.holds(tray.running);
+            tray.gate.saying(holds);
+            holds
+        };
+        self.trays.iter_mut().map(say).collect()
+    }
+
+    /// The beat that said so is in the ledger.
+    pub(crate) fn said(&mut self, holds: &[InUse]) {
+        for (tray, holds) in self.trays.iter_mut().zip(holds) {
+            self.wants_look |= tray.gate.acknowledged(*holds);
+        }
+    }
+
+    /// What the member entry says for certain.
+    pub(crate) fn says(&self) -> Vec<InUse> {
+        self.trays.iter().map(|tray| tray.gate.said()).collect()
+    }
+
+    /// True if the member entry should say something else than it does.
+    pub(crate) fn wants_beat(&self) -> bool {
+        self.trays.iter().any(|tray| tray.gate.said() != tray.gate.holds(tray.running))
+    }
+
+    /// True once after the member entry has come to say more.
+    pub(crate) fn take_wants_look(&mut self) -> bool {
+        std::mem::take(&mut self.wants_look)
+    }
+
+    /// True if this worker waits for others: for one who resumes a group, or who leaves it a share of a limit.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.trays.iter().any(|tray| tray.gate.is_held_up())
     }
 
     /// This worker was declared dead: all its claims are lost.
     pub(crate) fn evict(&mut self) {
         self.me = None;
+        self.trays.iter_mut().for_each(|tray| tray.gate.forget());
         if planted::is(Bug::RemovedGoesOn) {
             return;
         }
@@ -181,6 +240,7 @@ impl Bench {
             let item = Item {
                 ticket,
                 index,
+                topic,
                 failed: message.failed_attempts().saturating_add(failed_here),
                 pass: claim.pass,
                 deaths: claim.deaths,
@@ -191,12 +251,14 @@ impl Bench {
             let Some(item) = self.lines.join(item) else { continue };
             match (failed_here > 0).then(|| wait(item.failed)).flatten() {
                 Some(after) => self.wait(item, now + after),
-                None => self.ready.push_back(item),
+                None => self.trays[topic].ready.push_back(item),
             }
         }
         self.in_hand += open;
+        self.trays[topic].in_hand += open;
         let held = Held {
             source,
+            topic,
             token: claim.token,
             count: open,
             dirty: open == 0 || !fates.is_empty(),
@@ -218,6 +280,7 @@ impl Bench {
             held.cancelled.cancel();
             if !held.closing {
                 self.in_hand -= held.open;
+                self.trays[held.topic].in_hand -= held.open;
             }
             self.purge(|item| item.ticket == ticket);
         }
@@ -230,6 +293,7 @@ impl Bench {
             held.closing = true;
             closed = true;
             self.in_hand -= held.open;
+            self.trays[held.topic].in_hand -= held.open;
         }
         if closed {
             let tickets: Vec<Ticket> = self.tickets_of(source).collect();
@@ -250,20 +314,15 @@ impl Bench {
     fn purge(&mut self, drop: impl Fn(&Item) -> bool) {
         self.lines.retain(|item| !drop(item));
         let mut freed = Vec::new();
-        self.ready.retain(|item| {
+        let mut keep = |item: &Item| {
             let dropped = drop(item);
             if dropped {
                 freed.extend(item.line.clone());
             }
             !dropped
-        });
-        self.waiting.retain(|_, item| {
-            let dropped = drop(item);
-            if dropped {
-                freed.extend(item.line.clone());
-            }
-            !dropped
-        });
+        };
+        self.trays.iter_mut().for_each(|tray| tray.ready.retain(&mut keep));
+        self.waiting.retain(|_, item| keep(item));
         for line in freed {
             self.advance(Some(line));
         }
@@ -271,8 +330,9 @@ impl Bench {
 
     /// A message is out of the way of its line.
     fn advance(&mut self, line: Option<LineKey>) {
-        let next = line.and_then(|line| self.lines.advance(&line));
-        self.ready.extend(next);
+        if let Some(next) = line.and_then(|line| self.lines.advance(&line)) {
+            self.trays[next.topic].ready.push_back(next);
+        }
     }
 
     fn wait(&mut self, item: Item, until: Moment) {
@@ -282,16 +342,17 @@ impl Bench {
 
     // ── messages run ──
 
-    /// The next message that may start now. Its handler must be called before anything else happens.
+    /// The next message that may start now, of the first topic that has one. Its handler must be called before anything else happens.
     pub(crate) fn next(&mut self, now: Moment) -> Option<Start> {
         if !self.may_start(now) {
             return None;
         }
         self.ripen(now);
-        let item = self.ready.pop_front()?;
+        let item = self.pick(now)?;
         let held = self.held.get_mut(&item.ticket)?;
         held.running += 1;
         self.running += 1;
+        self.trays[item.topic].running += 1;
         self.started += 1;
         let start = Start { source: held.source, token: held.token, cancelled: held.cancelled.clone(), item };
         if planted::is(Bug::AckBeforeEffect) {
@@ -300,18 +361,39 @@ impl Bench {
         Some(start)
     }
 
+    fn pick(&mut self, now: Moment) -> Option<Item> {
+        for topic in 0..self.trays.len() {
+            while self.trays[topic].startable(now) > 0 {
+                let tray = &mut self.trays[topic];
+                let item = tray.ready.pop_front()?;
+                // A key that has to wait keeps its line waiting too.
+                match tray.gate.key_waits(item.message.key.as_ref(), now) {
+                    Some(until) => self.wait(item, until),
+                    None => {
+                        tray.gate.started(now);
+                        return Some(item);
+                    }
+                }
+            }
+        }
+        None
+    }
+
     /// Messages that have waited long enough are ready again.
     fn ripen(&mut self, now: Moment) {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
             let item = first.remove();
-            self.ready.push_back(item);
+            self.trays[item.topic].ready.push_back(item);
         }
     }
 
     /// A handler has ended.
     pub(crate) fn finish(&mut self, mut item: Item, verdict: Verdict, took: Duration, now: Moment) {
         self.running -= 1;
-        self.pace.record(took);
+        self.ended = item.topic;
+        let tray = &mut self.trays[item.topic];
+        tray.running -= 1;
+        tray.pace.record(took);
         let Some(held) = self.held.get_mut(&item.ticket) else {
             // Superseded: what came of it is not for this worker to say.
             return self.advance(item.line);
@@ -333,7 +415,7 @@ impl Bench {
                 if held.closing {
                     self.advance(item.line);
                 } else if after.is_zero() {
-                    self.ready.push_front(item);
+                    self.trays[item.topic].ready.push_front(item);
                 } else {
                     self.wait(item, now + after);
                 }
@@ -361,6 +443,7 @@ impl Bench {
         held.dirty = true;
         if !held.closing {
             self.in_hand -= 1;
+            self.trays[held.topic].in_hand -= 1;
         }
     }
 
@@ -396,7 +479,9 @@ impl Bench {
         };
         let (mut behind, mut first) = (Vec::new(), Vec::new());
         self.lines.retain(|item| pick(&mut behind, item));
-        self.ready.retain(|item| pick(&mut first, item));
+        for tray in &mut self.trays {
+            tray.ready.retain(|item| pick(&mut first, item));
+        }
         self.waiting.retain(|_, item| pick(&mut first, item));
         for item in behind {
             self.settle(item.ticket, item.index, Fate::Cancelled);
@@ -417,7 +502,7 @@ impl Bench {
             }
             item.ticket != ticket
         };
-        self.ready.retain(&mut pick);
+        self.trays.iter_mut().for_each(|tray| tray.ready.retain(&mut pick));
         self.waiting.retain(|_, item| pick(item));
         self.lines.retain_or_hold(&mut pick);
         buried.sort_by_key(|item| item.index);
@@ -491,122 +576,10 @@ impl Bench {
     pub(crate) fn gave_back(&mut self, source: usize) {
         self.held.retain(|_, held| held.source != source);
     }
-
-    // ── how much ──
-
-    /// How many more messages to grab: what the slots can finish soon, less what is in hand.
-    pub(crate) fn room(&self, now: Moment) -> usize {
-        if !self.may_start(now) {
-            return 0;
-        }
-        // Slots that are idle although there is enough in hand wait behind lines: more is grabbed each time, so that a long
-        // line does not make as many claims as it has messages.
-        let idle = match self.idle_slots() {
-            0 => 0,
-            idle if self.limits.hoards => idle.max(self.in_hand / 4),
-            idle => idle,
-        };
-        let wanted = self.target().saturating_sub(self.in_hand).max(idle);
-        wanted.min(self.limits.most.saturating_sub(self.claimed()))
-    }
-
-    /// How many messages to have in hand.
-    fn target(&self) -> usize {
-        match self.pulls {
-            None => self.pace.target(),
-            Some(_) => self.pace.target().saturating_mul(self.open_slots()) / self.limits.slots,
-        }
-    }
-
-    /// The slots that there is a use for: where messages are pulled, only as many as somebody asks for.
-    fn open_slots(&self) -> usize {
-        self.pulls.map_or(self.limits.slots, |pulls| self.limits.slots.min(self.running + pulls))
-    }
-
-    /// How many messages count against the limit.
-    fn claimed(&self) -> usize {
-        if self.limits.strict { self.held.values().map(|held| held.claimed).sum() } else { self.in_hand }
-    }
-
-    /// True if so much is in hand that nothing more should be adopted. What the dead left is not to wait for a worker that
-    /// is merely busy, so this is about memory alone.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.in_hand >= self.limits.most.max(CROWDED)
-    }
-
-    /// True if nothing can be grabbed before something is reported.
-    pub(crate) fn is_full(&self) -> bool {
-        self.limits.strict && self.claimed() >= self.limits.most
-    }
-
-    /// Slots for which there is no message in hand that could start.
-    pub(crate) fn idle_slots(&self) -> usize {
-        self.open_slots().saturating_sub(self.running + self.ready.len())
-    }
-
-    /// True if the foreman has something to do: to grab, to settle, to report a claim that is finished.
-    pub(crate) fn wants_foreman(&self) -> bool {
-        2 * self.in_hand <= self.pace.target() || !self.failed.is_empty() || self.stopped
-    }
-
-    /// How many more slots there is work for.
-    pub(crate) fn runners_wanted(&mut self, now: Moment) -> usize {
-        self.ripen(now);
-        if self.may_start(now) {
-            let slots = self.limits.slots / self.limits.batch;
-            let wanted = self.ready.len().div_ceil(self.limits.batch).saturating_sub(self.lingering);
-            wanted.min(slots.saturating_sub(self.runners))
-        } else {
-            0
-        }
-    }
-
-    /// How many tasks run messages now.
-    pub(crate) fn busy(&self) -> usize {
-        self.running.div_ceil(self.limits.batch).max(self.running.min(self.runners))
-    }
-
-    /// How many messages are ready to start.
-    pub(crate) fn ready(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// True if another message may run beside those that do.
-    pub(crate) fn has_free_slot(&self) -> bool {
-        self.running < self.limits.slots
-    }
-
-    pub(crate) fn running(&self) -> usize {
-        self.running
-    }
-
-    pub(crate) fn in_hand(&self) -> usize {
-        self.in_hand
-    }
-
-    /// How many handlers were started, and how many messages are done.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.started, self.done)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.failed.is_empty() && self.running == 0
-    }
-
-    /// True if handlers are so quick that progress need not be reported at once.
-    pub(crate) fn is_quick(&self) -> bool {
-        self.pace.target() > self.limits.slots.saturating_mul(4)
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        !self.failed.is_empty()
-    }
-
-    /// When the first message that waits in place is to run again.
-    pub(crate) fn next_wait(&self) -> Option<Moment> {
-        self.waiting.keys().next().map(|(until, _)| *until)
-    }
 }
+
+#[path = "room.rs"]
+mod room;
 
 #[cfg(test)]
 #[path = "bench_tests.rs"]

@@ -16,9 +16,17 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn bench(slots: usize) -> Bench {
-    let mut bench =
-        Bench::new(Limits { slots, batch: 1, most: 1000, ahead: 100, strict: false, hoards: false });
+    bench_with(
+        Limits { slots, batch: 1, most: 1000, ahead: 100, strict: false, hoards: false },
+        [Gate::default()],
+    )
+}
+
+/// A member's bench that has looked around, with one topic for each gate.
+fn bench_with(limits: Limits, gates: impl IntoIterator<Item = Gate>) -> Bench {
+    let mut bench = Bench::new(limits, gates);
     bench.join(WorkerId::new("me"), at(1000));
+    bench.looked(at(5000), &[], at(0));
     bench
 }
 
@@ -55,9 +63,13 @@ fn take(bench: &mut Bench, source: usize, keys: &[&str]) -> Ticket {
 }
 
 fn take_claim(bench: &mut Bench, source: usize, keys: &[&str], claim: Claim) -> Ticket {
+    take_of(bench, 0, source, keys, claim)
+}
+
+fn take_of(bench: &mut Bench, topic: usize, source: usize, keys: &[&str], claim: Claim) -> Ticket {
     let messages = (0..).zip(keys).map(|(i, key)| message(i, key)).collect();
     let (unwanted, cancelled) = (Arc::default(), CancellationToken::new());
-    let incoming = Incoming { source, topic: 0, claim, messages, unwanted, cancelled };
+    let incoming = Incoming { source, topic, claim, messages, unwanted, cancelled };
     bench.take(incoming, |_| Some(SECOND), at(0))
 }
 
@@ -101,11 +113,13 @@ fn nothing_starts_past_the_lease_or_without_membership() {
     let mut bench = bench(1);
     take(&mut bench, 0, &[""]);
     assert!(bench.next(at(1000)).is_none());
-    assert_eq!(bench.room(at(1000)), 0);
+    assert_eq!(bench.room(0, at(1000)), 0);
     bench.renew(at(2000));
     assert!(bench.next(at(1000)).is_some());
-    let mut bench =
-        Bench::new(Limits { slots: 1, batch: 1, most: 10, ahead: 10, strict: false, hoards: false });
+    let mut bench = Bench::new(
+        Limits { slots: 1, batch: 1, most: 10, ahead: 10, strict: false, hoards: false },
+        [Gate::default()],
+    );
     take(&mut bench, 0, &[""]);
     assert!(bench.next(at(1)).is_none());
 }
@@ -118,7 +132,7 @@ fn a_message_that_waits_in_place_holds_up_its_key_alone() {
     bench.finish(first, Verdict::Again { after: SECOND * 5, failure: failure() }, Duration::ZERO, at(1));
     assert_eq!(start(&mut bench).unwrap().index, 2);
     assert!(start(&mut bench).is_none());
-    assert_eq!(bench.next_wait(), Some(at(6)));
+    assert_eq!(bench.next_wait(at(1)), Some(at(6)));
     let again = bench.next(at(6)).unwrap().item;
     assert_eq!((again.index, again.attempt()), (0, 2));
     assert_eq!(bench.reports(0)[0].1.failures, [(0, 1)].into(), "the claim counts the failure");
@@ -246,50 +260,183 @@ fn what_is_buried_never_starts_and_its_key_waits_until_it_is_dead() {
 
 #[test]
 fn g10_a_limit_counts_what_is_done_and_not_reported() {
-    let mut bench = Bench::new(Limits { slots: 1, batch: 1, most: 2, ahead: 2, strict: true, hoards: false });
-    bench.join(WorkerId::new("me"), at(1000));
+    let mut bench = bench_with(
+        Limits { slots: 1, batch: 1, most: 2, ahead: 2, strict: true, hoards: false },
+        [Gate::default()],
+    );
     let ticket = take(&mut bench, 0, &["", ""]);
     let first = start(&mut bench).unwrap();
     finish(&mut bench, first);
-    assert_eq!(bench.room(at(1)), 0);
+    assert_eq!(bench.room(0, at(1)), 0);
     assert!(bench.is_full(), "so it is reported at once");
     let report = bench.reports(0).remove(0).1;
     bench.reported(ticket, &report);
-    assert_eq!(bench.room(at(1)), 1);
+    assert_eq!(bench.room(0, at(1)), 1);
 }
 
 #[test]
 fn f3_room_is_what_free_slots_can_take() {
     let mut bench = bench(4);
-    assert_eq!(bench.room(at(1)), 4);
+    assert_eq!(bench.room(0, at(1)), 4);
     take(&mut bench, 0, &["", "", ""]);
-    assert_eq!(bench.room(at(1)), 1);
+    assert_eq!(bench.room(0, at(1)), 1);
     // A line of one key does not keep slots idle while other keys could run.
     take(&mut bench, 1, &["k", "k", "k"]);
-    assert_eq!(bench.room(at(1)), 0);
+    assert_eq!(bench.room(0, at(1)), 0);
     let (a, b) = (start(&mut bench).unwrap(), start(&mut bench).unwrap());
     finish(&mut bench, a);
     finish(&mut bench, b);
-    assert!(bench.room(at(1)) >= 2);
+    assert!(bench.room(0, at(1)) >= 2);
 }
 
 #[test]
 fn an_ordered_worker_grabs_more_each_time_while_a_line_grows() {
-    let mut bench =
-        Bench::new(Limits { slots: 1, batch: 1, most: 1000, ahead: 1, strict: false, hoards: true });
-    bench.join(WorkerId::new("me"), at(1000));
+    let mut bench = bench_with(
+        Limits { slots: 1, batch: 1, most: 1000, ahead: 1, strict: false, hoards: true },
+        [Gate::default()],
+    );
     take(&mut bench, 0, &["k"; 100]);
     let first = start(&mut bench).unwrap();
     bench.finish(first, Verdict::Again { after: SECOND * 60, failure: failure() }, Duration::ZERO, at(1));
-    assert_eq!(bench.room(at(1)), 25);
+    assert_eq!(bench.room(0, at(1)), 25);
+}
+
+const WIDE: Limits = Limits { slots: 4, batch: 1, most: 1000, ahead: 100, strict: false, hoards: false };
+
+/// What a worker sees that is alone, once its entry says what it holds.
+fn alone(paused: bool, said: InUse) -> Sight {
+    Sight { paused, rank: Some(0), members: 1, said, others: InUse::default() }
+}
+
+/// Looks, beats and looks again, as a worker that is alone.
+fn settle_in(bench: &mut Bench, now: Moment) {
+    for _ in 0..2 {
+        let sights: Vec<Sight> = bench.says().into_iter().map(|said| alone(false, said)).collect();
+        bench.looked(at(5000), &sights, now);
+        let holds = bench.saying();
+        bench.said(&holds);
+    }
+}
+
+#[test]
+fn q10_the_first_topic_goes_first_also_with_what_is_in_hand() {
+    let mut bench = bench_with(WIDE, [Gate::default(), Gate::default()]);
+    take_of(&mut bench, 1, 9, &["", "", ""], claim(1, 3));
+    assert_eq!(start(&mut bench).unwrap().topic, 1);
+    take_of(&mut bench, 0, 0, &["", ""], claim(1, 2));
+    let topics: Vec<usize> = std::iter::from_fn(|| start(&mut bench)).map(|item| item.topic).collect();
+    assert_eq!(topics, [0, 0, 1, 1]);
+}
+
+#[test]
+fn q10_what_is_in_hand_of_a_later_topic_leaves_room_for_an_earlier_one() {
+    let mut bench = bench_with(WIDE, [Gate::default(), Gate::default()]);
+    take_of(&mut bench, 1, 9, &[""; 100], claim(1, 100));
+    assert_eq!((bench.room(0, at(1)), bench.room(1, at(1))), (4, 0));
+    let running: Vec<Item> = (0..4).filter_map(|_| start(&mut bench)).collect();
+    assert_eq!(
+        bench.room(0, at(1)),
+        4,
+        "also when all slots are taken: the next free one is not for the later topic"
+    );
+    take_of(&mut bench, 0, 0, &[""; 4], claim(1, 4));
+    assert_eq!((bench.room(0, at(1)), bench.room(1, at(1))), (0, 0));
+    running.into_iter().for_each(|item| finish(&mut bench, item));
+    assert_eq!(start(&mut bench).unwrap().topic, 0);
+    // With nothing more in hand, a slot that is taken is taken: another worker may have a free one.
+    let mut bench = bench_with(WIDE, [Gate::default(), Gate::default()]);
+    take_of(&mut bench, 1, 9, &[""; 4], claim(1, 4));
+    (0..4).for_each(|_| assert!(start(&mut bench).is_some()));
+    assert_eq!(bench.room(0, at(1)), 0);
+}
+
+#[test]
+fn q22_a_paused_topic_starts_nothing_and_takes_nothing_while_others_go_on() {
+    let mut bench = bench_with(WIDE, [Gate::default(), Gate::default()]);
+    take_of(&mut bench, 0, 0, &["", ""], claim(1, 2));
+    take_of(&mut bench, 1, 9, &[""], claim(1, 1));
+    let running = start(&mut bench).unwrap();
+    bench.looked(at(5000), &[alone(true, InUse::default()), alone(false, InUse::default())], at(1));
+    assert_eq!(start(&mut bench).unwrap().topic, 1);
+    assert!(start(&mut bench).is_none() && bench.room(0, at(1)) == 0 && bench.room(1, at(1)) > 0);
+    finish(&mut bench, running);
+    assert_eq!(bench.reports(0)[0].1.fates[&Fate::Done].len(), 1, "what runs ends normally");
+    assert!(bench.is_shut(0) && bench.tokens(0).len() == 1, "the claim stays");
+    bench.looked(at(5000), &[alone(false, InUse::default()), alone(false, InUse::default())], at(1));
+    assert_eq!(start(&mut bench).unwrap().topic, 0);
+}
+
+#[test]
+fn a_worker_that_has_not_looked_for_too_long_starts_nothing() {
+    let mut bench = bench(1);
+    take(&mut bench, 0, &["", ""]);
+    bench.looked(at(3), &[], at(1));
+    assert!(bench.next(at(3)).is_none() && bench.room(0, at(3)) == 0);
+    bench.looked(at(6), &[], at(3));
+    assert!(bench.next(at(5)).is_some());
+    bench.evict();
+    bench.join(WorkerId::new("me-again"), at(1000));
+    take(&mut bench, 0, &[""]);
+    assert!(bench.next(at(5)).is_none(), "what an older self saw does not count");
+}
+
+#[test]
+fn a_limit_on_what_runs_counts_handlers_of_lost_claims() {
+    let mut bench = bench_with(WIDE, [Gate::new(Some(crate::Limit::running(2)), None)]);
+    let ticket = take(&mut bench, 0, &["", ""]);
+    assert!(start(&mut bench).is_none(), "it has no share yet");
+    settle_in(&mut bench, at(1));
+    let running = (start(&mut bench).unwrap(), start(&mut bench).unwrap());
+    bench.lose(ticket);
+    take(&mut bench, 1, &["", ""]);
+    assert!(start(&mut bench).is_none() && bench.runners_wanted(at(1)) == 0);
+    finish(&mut bench, running.0);
+    assert!(start(&mut bench).is_some() && start(&mut bench).is_none());
+}
+
+#[test]
+fn a_limited_topic_takes_no_more_in_hand_than_it_may_run() {
+    let mut bench = bench_with(WIDE, [Gate::new(Some(crate::Limit::running(2)), None)]);
+    assert_eq!(bench.room(0, at(1)), 0);
+    settle_in(&mut bench, at(1));
+    assert_eq!(bench.room(0, at(1)), 2);
+    take(&mut bench, 0, &["", ""]);
+    assert_eq!(bench.room(0, at(1)), 0);
+}
+
+#[test]
+fn a_rate_starts_messages_one_by_one_and_says_when_the_next_is_due() {
+    let mut bench = bench_with(WIDE, [Gate::new(Some(crate::Limit::per_second(1)), None)]);
+    settle_in(&mut bench, at(1));
+    assert_eq!(bench.room(0, at(1)), 1, "one is taken in hand ahead");
+    take(&mut bench, 0, &["", ""]);
+    assert!(start(&mut bench).is_none(), "nothing is saved up by a newcomer");
+    assert_eq!((bench.next_wait(at(1)), bench.room(0, at(1))), (Some(at(2)), 0));
+    assert!(bench.next(at(2)).is_some() && bench.next(at(2)).is_none());
+    assert_eq!(bench.next_wait(at(2)), Some(at(3)));
+}
+
+#[test]
+fn a_rate_of_each_key_holds_up_that_key_alone() {
+    let limit = crate::Limit::rate(1, SECOND * 10);
+    let mut bench = bench_with(WIDE, [Gate::new(None, Some(limit))]);
+    take(&mut bench, 0, &["a", "a", "b", ""]);
+    let first = start(&mut bench).unwrap();
+    finish(&mut bench, first);
+    let rest = [start(&mut bench).unwrap().index, start(&mut bench).unwrap().index];
+    assert_eq!(rest, [2, 3]);
+    assert!(start(&mut bench).is_none());
+    assert_eq!(bench.next_wait(at(1)), Some(at(11)));
+    assert_eq!(bench.next(at(11)).unwrap().item.index, 1);
 }
 
 #[test]
 fn q24_a_task_is_wanted_for_each_batch_that_is_ready() {
-    let mut bench =
-        Bench::new(Limits { slots: 20, batch: 10, most: 1000, ahead: 100, strict: false, hoards: false });
-    bench.join(WorkerId::new("me"), at(1000));
-    assert_eq!(bench.room(at(1)), 20, "as much as all slots can take");
+    let mut bench = bench_with(
+        Limits { slots: 20, batch: 10, most: 1000, ahead: 100, strict: false, hoards: false },
+        [Gate::default()],
+    );
+    assert_eq!(bench.room(0, at(1)), 20, "as much as all slots can take");
     take(&mut bench, 0, &[""; 5]);
     assert_eq!(bench.runners_wanted(at(1)), 1);
     (bench.runners, bench.lingering) = (1, 1);
@@ -302,17 +449,17 @@ fn q24_a_task_is_wanted_for_each_batch_that_is_ready() {
 fn g17_only_what_somebody_asks_for_is_grabbed() {
     let mut bench = bench(4);
     bench.pulls = Some(0);
-    assert_eq!(bench.room(at(1)), 0);
+    assert_eq!(bench.room(0, at(1)), 0);
     bench.pulls = Some(2);
-    assert_eq!(bench.room(at(1)), 2);
+    assert_eq!(bench.room(0, at(1)), 2);
     bench.pulls = Some(9);
-    assert_eq!(bench.room(at(1)), 4, "not more than the slots can take");
+    assert_eq!(bench.room(0, at(1)), 4, "not more than the slots can take");
     take(&mut bench, 0, &["", "", "", ""]);
     let first = start(&mut bench).unwrap();
     bench.pulls = Some(0);
     finish(&mut bench, first);
-    assert_eq!(bench.room(at(1)), 0);
+    assert_eq!(bench.room(0, at(1)), 0);
     // Quick jobs are grabbed ahead, as with slots.
     bench.pulls = Some(1);
-    assert_eq!(bench.room(at(1)), 22);
+    assert_eq!(bench.room(0, at(1)), 97);
 }

@@ -10,11 +10,13 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{Bench, Limits};
+use super::gate::Gate;
 use super::witness::Witness;
 use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Work, Worker, beat, foreman, tender};
 use crate::error::{Error, Result};
 use crate::handler::{self, Hooks, IntoHandler, Layers, Notes, Site, States};
 use crate::ledger::{Commit, Entry, EntryKey, Write};
+use crate::limit::Limit;
 use crate::member::{Member, Sightings};
 use crate::mill::Sawmill;
 use crate::observe;
@@ -41,6 +43,8 @@ pub struct WorkerBuilder {
     pub(super) timeout: Option<Duration>,
     pub(super) hooks: Hooks,
     pub(super) layers: Layers,
+    pub(super) limit: Option<Limit>,
+    pub(super) limit_per_key: Option<Limit>,
 }
 
 /// The shortest interval at which polling makes sense.
@@ -66,6 +70,8 @@ impl WorkerBuilder {
             timeout: None,
             hooks: Hooks::default(),
             layers: Layers::default(),
+            limit: None,
+            limit_per_key: None,
         }
     }
 
@@ -127,6 +133,49 @@ impl WorkerBuilder {
     /// The most messages to have claimed at once. Under at-most-once this is the most that one crash can lose.
     pub fn most_claimed(mut self, most: usize) -> Self {
         self.most_claimed = Some(most);
+        self
+    }
+
+    /// Limits how many messages of a topic the whole group runs at once, or starts in a time, retries included. Each topic of
+    /// the worker has the limit for itself.
+    ///
+    /// The workers share the limit without asking one another each time: each takes its part, and leaves it when others come.
+    /// No more of them work a topic than the limit has parts: with `Limit::running(1)` one does, and another takes over when
+    /// it leaves or dies. A worker that joins starts as soon as the others have made room, that is when they have looked around
+    /// (see [`poll`](WorkerBuilder::poll)) and what they run beyond their part has ended.
+    ///
+    /// The limit on what runs at once is strict, but for the handlers of a worker that was declared dead and runs on. At a
+    /// rate no more start in any time than it allows, and what workers save up while they are idle: one each, or what
+    /// 100 ms bring. A worker that joins has saved nothing up.
+    ///
+    /// Give all workers of the group the same limit. Where they differ each goes by its own, and one with a lower limit starts
+    /// nothing while the others hold more than that.
+    ///
+    /// ```
+    /// use sawmill::{Context, Limit, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("emails").await?;
+    /// let worker = mill
+    ///     .worker("emails")
+    ///     .limit(Limit::running(3).and(Limit::per_second(50)))
+    ///     .start(|_mail: Context| async {})
+    ///     .await?;
+    /// worker.stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Limits how many messages of each key start in a time. Messages without a key are not limited by it.
+    ///
+    /// Only in [`ordered`](WorkerBuilder::ordered) groups, where one worker at a time has a key. When its shard moves to
+    /// another worker, the key begins there with what 100 ms bring, or one start.
+    pub fn limit_per_key(mut self, limit: Limit) -> Self {
+        self.limit_per_key = Some(limit);
         self
     }
 
@@ -200,12 +249,16 @@ impl WorkerBuilder {
         for (index, topic) in topics.into_iter().enumerate() {
             sources.extend(self.lanes(index, topic, &group, &site).await?);
         }
-        let mut bench = Bench::new(self.limits(&work));
+        let mut bench = Bench::new(
+            self.limits(&work),
+            self.topics.iter().map(|_| Gate::new(self.limit, self.limit_per_key)),
+        );
         bench.pulls = matches!(work, Work::Pull).then_some(0);
         let shared = Arc::new(Shared {
             bench: Mutex::new(bench),
             wake: Notify::new(),
             more: Notify::new(),
+            beat_now: Notify::new(),
             stop,
             abort: CancellationToken::new(),
             foreman_done: CancellationToken::new(),
@@ -278,6 +331,18 @@ impl WorkerBuilder {
         }
         if self.timeout == Some(Duration::ZERO) {
             return Err(Error::invalid("a timeout of no time at all lets nothing run: choose a longer one"));
+        }
+        if let Some(limit) = &self.limit {
+            limit.check()?;
+        }
+        if let Some(limit) = &self.limit_per_key {
+            limit.check_per_key()?;
+            if !self.ordered {
+                return Err(Error::invalid(
+                    "a limit per key needs an ordered group, where one worker at a time has a key: use .ordered(), or \
+                     .limit() for the group as a whole",
+                ));
+            }
         }
         if self.delivery == Delivery::ExactlyOnce {
             self.mill.require_exactly_once()?;

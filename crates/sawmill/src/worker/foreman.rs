@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use super::{Shared, SourceSpec, slot};
 use crate::claim::{Claim, WorkerId};
 use crate::clock::Moment;
@@ -108,6 +110,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
             Ok(true) => {
                 foreman.wait = FIRST_WAIT;
                 foreman.fruitless_news = 0;
+                // While there is plenty to do of one topic, there may be news of one that has priority.
+                if foreman.has_priorities() && news.next().now_or_never().is_some() {
+                    foreman.maybe_anywhere();
+                }
             }
             Ok(false) => foreman.rest(&mut news, &mut watch).await,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -142,7 +148,8 @@ impl Foreman {
         let settled = self.settle_failed().await;
         let now = self.shared.env().now();
         let drain = self.shared.drains.load(Ordering::SeqCst);
-        if now >= self.look_at || drain > self.drain {
+        let wants_look = self.shared.bench().take_wants_look();
+        if now >= self.look_at || drain > self.drain || wants_look {
             self.look_around(&me).await?;
             self.drain = drain;
         }
@@ -165,9 +172,16 @@ impl Foreman {
     }
 
     fn is_drained(&self) -> bool {
+        let shut = |index: usize| self.shared.bench().is_shut(self.spec(index).topic_index);
         let nothing_left = (0..self.sources.len())
-            .all(|index| self.sources[index].maybe == Maybe::No || !self.may_try(index));
-        nothing_left && self.adopted.is_empty() && self.shared.bench().is_empty()
+            .all(|index| self.sources[index].maybe == Maybe::No || shut(index) || !self.may_try(index));
+        let adopted = self.adopted.iter().all(|(index, _)| shut(*index));
+        nothing_left && adopted && self.shared.bench().is_idle()
+    }
+
+    /// True if there are several topics, so that one has priority over another.
+    pub(super) fn has_priorities(&self) -> bool {
+        self.shared.builder.topics.len() > 1
     }
 
     pub(super) fn spec(&self, source: usize) -> &SourceSpec {
@@ -185,11 +199,11 @@ impl Foreman {
         let has_room;
         {
             let bench = self.shared.bench();
-            has_room = bench.room(now) > 0;
+            has_room = (0..self.shared.builder.topics.len()).any(|topic| bench.room(topic, now) > 0);
             if !bench.dirty().is_empty() || bench.has_failed() {
                 until = until.min(now + LINGER);
             }
-            until = bench.next_wait().map_or(until, |next| until.min(next));
+            until = bench.next_wait(now).map_or(until, |next| until.min(next));
         }
         if self.me.is_some() {
             until = until.min(self.look_at.max(now + SHORTEST_LOOK));
@@ -208,7 +222,7 @@ impl Foreman {
                 }
                 self.maybe_anywhere();
             }
-            // The worker that still holds a shard of ours may have let go of it.
+            // The worker that still holds a shard of ours may have let go of it, or of a limit; the group may be resumed.
             () = watch.next(), if self.is_kept_out() => {
                 // Sooner than planned, but never later: hints may come all the time.
                 self.look_at = self.look_at.min(now + SHORTEST_LOOK);
@@ -237,9 +251,13 @@ impl Foreman {
         self.wait = (self.wait * 2).min(self.shared.builder.poll);
     }
 
-    /// True if another worker holds a shard that the ring now gives to this one.
+    /// True if this worker could do more if another did something first: it holds a shard that the ring now gives to this
+    /// one, or a share of a limit, or it is to resume the group.
     fn is_kept_out(&self) -> bool {
         let Some(me) = &self.me else { return false };
+        if self.shared.bench().is_held_up() {
+            return true;
+        }
         self.sources.iter().zip(&self.shared.sources).any(|(source, spec)| {
             let rules = spec.rules;
             source.mine && source.known.as_ref().is_some_and(|(_, state)| !state.may_grab(me, rules))

@@ -26,7 +26,7 @@ impl Foreman {
             return false;
         }
         if !spec.rules.ordered {
-            return true;
+            return !self.shared.bench().is_closing(index);
         }
         let Some(me) = &self.me else { return false };
         let held_by_another = source.known.as_ref().is_some_and(|(_, state)| !state.may_grab(me, spec.rules));
@@ -35,18 +35,29 @@ impl Foreman {
     }
 
     /// The sources to read next: one that is known to have more, or all of which nothing is known. Topics in the order
-    /// of their priority; own shards first, and others only when a slot would be idle.
-    fn pick(&mut self, room: usize) -> Vec<usize> {
-        let idle = self.shared.bench().idle_slots() > 0;
+    /// of their priority; own shards first, and others only when a slot would be idle. With it, how much room there is.
+    fn pick(&mut self) -> (Vec<usize>, usize) {
+        let now = self.shared.env().now();
+        let (rooms, idle): (Vec<usize>, Vec<bool>) = {
+            let bench = self.shared.bench();
+            let topics = 0..self.shared.builder.topics.len();
+            topics.map(|topic| (bench.room(topic, now), bench.idle_slots(topic, now) > 0)).unzip()
+        };
+        if rooms.iter().all(|room| *room == 0) {
+            return (Vec::new(), 0);
+        }
         let class = |index: usize| (self.spec(index).topic_index, self.sources[index].mine);
         let wanted = |index: &usize| {
             let source = &self.sources[*index];
+            let topic = self.spec(*index).topic_index;
             let pending = self.adopted.iter().any(|(adopted, _)| adopted == index);
-            source.maybe != Maybe::No && !pending && (source.mine || idle) && self.may_try(*index)
+            let open = rooms[topic] > 0 && (source.mine || idle[topic]);
+            source.maybe != Maybe::No && !pending && open && self.may_try(*index)
         };
         let candidates: Vec<usize> = self.order.iter().copied().filter(wanted).collect();
-        let Some(first) = candidates.first() else { return Vec::new() };
+        let Some(first) = candidates.first() else { return (Vec::new(), 0) };
         let first = class(*first);
+        let room = rooms[first.0];
         let mut picked: Vec<usize> = candidates.into_iter().filter(|index| class(*index) == first).collect();
         self.turn = self.turn.wrapping_add(1);
         let turn = self.turn % picked.len();
@@ -57,7 +68,7 @@ impl Foreman {
             picked.retain(|index| self.sources[*index].maybe == Maybe::Unknown);
             picked.truncate(room.max(LOOK_AHEAD));
         }
-        picked
+        (picked, room)
     }
 
     /// Reads and claims blocks as long as there is room and something may be there. True if that should be tried again
@@ -65,14 +76,15 @@ impl Foreman {
     pub(super) async fn grab(&mut self, me: &WorkerId) -> Result<bool> {
         let mut again = false;
         loop {
-            let room = self.shared.bench().room(self.shared.env().now());
-            let picked = if room == 0 { Vec::new() } else { self.pick(room) };
+            let (picked, room) = self.pick();
             if picked.is_empty() {
                 return Ok(again);
             }
             let grabbed = self.grab_from(me, picked, room).await?;
             again |= grabbed.taken > 0 || grabbed.conflicts > 0;
-            if grabbed.conflicts > 0 {
+            // However much there is to do, it is looked around in time, and news of topics with priority are heard.
+            let others_first = again && (self.has_priorities() || self.shared.env().now() >= self.look_at);
+            if grabbed.conflicts > 0 || others_first {
                 return Ok(again);
             }
         }

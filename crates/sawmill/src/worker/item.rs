@@ -20,6 +20,8 @@ pub(crate) type Ticket = u64;
 pub(crate) struct Item {
     pub(crate) ticket: Ticket,
     pub(crate) index: u32,
+    /// Which of the worker's topics it belongs to.
+    pub(super) topic: usize,
     /// How many attempts have failed.
     pub(crate) failed: u32,
     /// Which reading of the shard it was handed out in.

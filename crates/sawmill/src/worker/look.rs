@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+
 use super::decide::{Change, Decided, decide};
 use super::foreman::{Foreman, Source};
+use super::gate::Sight;
 use super::item::Incoming;
 use crate::cancel::Unwanted;
 use crate::claim::{Claim, Token, WorkerId};
+use crate::clock::Moment;
 use crate::error::{ErrorKind, Result};
 use crate::ledger::{Commit, EntryKey, Version, Write};
-use crate::member::Member;
+use crate::member::{InUse, Member, lease};
 use crate::message::Message;
 use crate::planted::{self, Bug};
 use crate::retry::Next;
@@ -41,7 +45,10 @@ impl Foreman {
         // seen and is not among them has left or was declared dead.
         self.learn_cancels().await?;
         let stale = self.members.clone();
-        self.meet_members(me).await?;
+        let began = shared.env().now();
+        let mut sights = self.see_pauses().await?;
+        self.meet_members(me, &mut sights).await?;
+        self.looked(me, began, &sights);
         let members = if planted::is(Bug::StaleMembers) { stale } else { self.members.clone() };
         self.adopt(me, &members).await?;
         self.let_go();
@@ -90,7 +97,29 @@ impl Foreman {
         Ok(())
     }
 
-    async fn meet_members(&mut self, me: &WorkerId) -> Result<()> {
+    /// Which topics are paused; and what this worker's entry says of limits before the members are listed.
+    async fn see_pauses(&self) -> Result<Vec<Sight>> {
+        let (mill, group) = (&self.shared.builder.mill, &self.shared.group);
+        let said = self.shared.bench().says();
+        let bases = self.shared.bases();
+        let pauses = join_all(bases.iter().map(|topic| mill.is_paused(topic, group))).await;
+        let sight =
+            |(paused, said): (Result<bool>, InUse)| Ok(Sight { paused: paused?, said, ..Sight::default() });
+        pauses.into_iter().zip(said).map(sight).collect()
+    }
+
+    /// What was seen counts from before it was asked for, as a lease does.
+    fn looked(&self, me: &WorkerId, began: Moment, sights: &[Sight]) {
+        let mut bench = self.shared.bench();
+        if bench.me() == Some(me) {
+            bench.looked(began + lease(self.shared.builder.ttl), sights, self.shared.env().now());
+            if bench.wants_beat() {
+                self.shared.beat_now.notify_one();
+            }
+        }
+    }
+
+    async fn meet_members(&mut self, me: &WorkerId, sights: &mut [Sight]) -> Result<()> {
         let shared = self.shared.clone();
         let ledger = shared.builder.mill.ledger();
         let mut entries = ledger.list(&EntryKey::members(&shared.group)).await?;
@@ -118,10 +147,23 @@ impl Foreman {
         for entry in &entries {
             working.push((entry.key.last(), Member::decode(entry)?));
         }
+        for (topic, sight) in shared.bases().iter().zip(sights) {
+            let at_work = working.iter().filter(|(_, member)| member.topics.contains(&topic.uid));
+            for (place, (name, member)) in at_work.enumerate() {
+                sight.members += 1;
+                match *name == me.as_str() {
+                    true => sight.rank = Some(place),
+                    false => sight.others += member.in_use.get(&topic.uid).copied().unwrap_or_default(),
+                }
+            }
+        }
+        // Of a limited topic no more work than can have a share of the limit.
+        let most = shared.builder.limit.map_or(usize::MAX, |limit| limit.workers());
         let mut rank = vec![(usize::MAX, false, 0); self.sources.len()];
         for topic in shared.topics() {
             let works_it = |(_, member): &&(&str, Member)| member.topics.contains(&topic.uid);
-            let names: Vec<&str> = working.iter().filter(works_it).map(|(name, _)| *name).collect();
+            let names: Vec<&str> =
+                working.iter().filter(works_it).map(|(name, _)| *name).take(most).collect();
             let holders =
                 if names.is_empty() { Vec::new() } else { ring::preferred(&topic.uid, &names, topic.shards) };
             let wandering = ring::wandering(&topic.uid, me.as_str(), topic.shards);
@@ -144,11 +186,11 @@ impl Foreman {
     async fn adopt(&mut self, me: &WorkerId, members: &BTreeSet<String>) -> Result<()> {
         let is_gone = |owner: &WorkerId| !members.contains(owner.as_str());
         for index in self.order.clone() {
-            let rules = self.spec(index).rules;
+            let (rules, topic) = (self.spec(index).rules, self.spec(index).topic_index);
             let (idle, may_start) = {
-                let bench = self.shared.bench();
-                let may_start = bench.may_start(self.shared.env().now()) && !bench.is_crowded();
-                (bench.idle_slots() > 0, may_start)
+                let (bench, now) = (self.shared.bench(), self.shared.env().now());
+                let may_start = bench.may_start(now) && !bench.is_crowded() && !bench.is_shut(topic);
+                (bench.idle_slots(topic, now) > 0, may_start)
             };
             let source = &self.sources[index];
             if !may_start || !(source.mine || (idle && !rules.ordered)) {
@@ -238,11 +280,15 @@ impl Foreman {
         }
     }
 
-    /// In ordered groups: starts nothing more of shards that the ring gives to others, so that they can be given back.
+    /// Starts nothing more of shards that others are to work, so that they can be given back: in ordered groups those that
+    /// the ring gives to others, and all of a topic whose limit others have all of.
     fn let_go(&mut self) {
         for (index, source) in self.sources.iter().enumerate() {
-            if self.spec(index).rules.ordered && !source.mine {
-                self.shared.bench().close(index);
+            let mut bench = self.shared.bench();
+            if (self.spec(index).rules.ordered && !source.mine)
+                || bench.is_others(self.spec(index).topic_index)
+            {
+                bench.close(index);
             }
         }
     }

@@ -6,9 +6,11 @@
 mod batch;
 mod beat;
 mod bench;
+mod bucket;
 mod builder;
 mod decide;
 mod foreman;
+mod gate;
 mod grab;
 mod item;
 mod line;
@@ -17,8 +19,10 @@ mod pace;
 mod pull;
 mod report;
 mod setup;
+mod share;
 mod slot;
 mod tender;
+mod tray;
 mod witness;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,6 +109,8 @@ struct Shared {
     wake: Notify,
     /// Wakes those who wait for more messages to be ready.
     more: Notify,
+    /// Makes the next beat come at once.
+    beat_now: Notify,
     /// Finish what runs, then leave.
     stop: CancellationToken,
     /// Drop what runs, then leave.
@@ -134,6 +140,13 @@ impl Shared {
     fn topics(&self) -> Vec<Arc<Topic>> {
         let mut topics: Vec<Arc<Topic>> = self.sources.iter().map(|source| source.topic.clone()).collect();
         topics.dedup_by(|a, b| a.uid == b.uid);
+        topics
+    }
+
+    /// The topics that this worker was asked to work, in their order, without lanes.
+    fn bases(&self) -> Vec<Arc<Topic>> {
+        let mut topics = self.topics();
+        topics.retain(|topic| topic.name.as_lane().is_none());
         topics
     }
 
@@ -236,7 +249,8 @@ impl Worker {
     }
 
     /// Waits until there is nothing left that this worker could do now. Messages that are not due do not count; those of
-    /// ordered groups that wait in place for their next attempt do.
+    /// ordered groups that wait in place for their next attempt do. Of topics that are [paused](crate::Sawmill::pause), or
+    /// whose [limit](WorkerBuilder::limit) other workers have all of, there is nothing to do.
     pub async fn drained(&self) {
         let mark = self.shared.drains.fetch_add(1, Ordering::SeqCst) + 1;
         let mut drained = self.shared.drained.subscribe();
@@ -251,7 +265,8 @@ impl Worker {
     /// True if all that is left in hand waits in place for its next attempt.
     pub(crate) fn only_waits(&self) -> bool {
         let bench = self.shared.bench();
-        bench.next_wait().is_some() && bench.busy() == 0 && bench.ready() == 0 && !bench.has_failed()
+        let now = self.shared.env().now();
+        bench.next_wait(now).is_some() && bench.running() == 0 && bench.ready(now) == 0 && !bench.has_failed()
     }
 
     /// Finishes what runs, gives back what was not started, leaves the group, runs the stop hooks, and says what it has done.

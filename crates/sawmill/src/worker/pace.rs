@@ -9,15 +9,14 @@ const AHEAD: Duration = Duration::from_millis(200);
 
 /// Remembers how long handlers take.
 pub(crate) struct Pace {
-    slots: usize,
     most: usize,
     /// Nanoseconds, the latest weighing most; nothing is known at first.
     average: Option<f64>,
 }
 
 impl Pace {
-    pub(crate) fn new(slots: usize, most: usize) -> Self {
-        Self { slots, most, average: None }
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, average: None }
     }
 
     pub(crate) fn record(&mut self, took: Duration) {
@@ -30,13 +29,13 @@ impl Pace {
         });
     }
 
-    /// How many messages to have in hand.
-    pub(crate) fn target(&self) -> usize {
+    /// How many messages to have in hand for so many slots.
+    pub(crate) fn target(&self, slots: usize) -> usize {
         let each = match self.average {
             Some(average) => (AHEAD.as_nanos() as f64 / average.max(100.0)).max(1.0),
             None => 1.0,
         };
-        ((self.slots as f64 * each) as usize).clamp(1, self.most.max(1))
+        ((slots as f64 * each) as usize).clamp(1, self.most.max(1))
     }
 }
 
@@ -45,30 +44,30 @@ mod tests {
     use super::*;
 
     fn target_at(took: Duration) -> usize {
-        let mut pace = Pace::new(4, 1000);
+        let mut pace = Pace::new(1000);
         for _ in 0..200 {
             pace.record(took);
         }
-        pace.target()
+        pace.target(4)
     }
 
     #[test]
     fn f3_a_worker_wants_what_its_slots_can_take() {
-        assert_eq!(Pace::new(4, 1000).target(), 4, "one each, as long as nothing is known");
+        assert_eq!(Pace::new(1000).target(4), 4, "one each, as long as nothing is known");
         assert_eq!(target_at(Duration::from_secs(60)), 4);
         assert_eq!(target_at(Duration::from_millis(200)), 4);
         assert_eq!(target_at(Duration::from_millis(20)), 40);
         assert_eq!(target_at(Duration::from_nanos(1)), 1000);
-        assert_eq!(Pace::new(4, 2).target(), 2, "never more than the limit");
+        assert_eq!(Pace::new(2).target(4), 2, "never more than the limit");
     }
 
     #[test]
     fn one_slow_message_makes_it_careful() {
-        let mut pace = Pace::new(1, 1000);
+        let mut pace = Pace::new(1000);
         for _ in 0..100 {
             pace.record(Duration::from_micros(10));
         }
         pace.record(Duration::from_secs(1));
-        assert_eq!(pace.target(), 1);
+        assert_eq!(pace.target(1), 1);
     }
 }
