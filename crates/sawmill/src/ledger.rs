@@ -125,8 +125,24 @@ impl EntryKey {
     }
 
     /// Before everything that is kept about a topic or a lane.
-    pub fn all_of(topic: &Topic) -> [EntryKey; 3] {
-        ["groups", "shards", "duties"].map(|kind| Self(format!("{kind}/{}/", topic.uid)))
+    pub fn all_of(topic: &Topic) -> [EntryKey; 5] {
+        ["groups", "shards", "duties", "uniques", "schedules"]
+            .map(|kind| Self(format!("{kind}/{}/", topic.uid)))
+    }
+
+    /// Some of the names of a topic's live unique messages.
+    pub fn uniques(topic: &Topic, bucket: u8) -> Self {
+        Self(format!("uniques/{}/{bucket:03}", topic.uid))
+    }
+
+    /// A schedule of a topic.
+    pub fn schedule(topic: &Topic, name: &str) -> Self {
+        Self(format!("schedules/{}/{name}", topic.uid))
+    }
+
+    /// Before all schedules of a topic.
+    pub fn schedules(topic: &Topic) -> Self {
+        Self(format!("schedules/{}/", topic.uid))
     }
 
     /// Who looks after a topic.

@@ -57,6 +57,10 @@ bugs! {
     HintsOnly,
     /// A worker that was removed goes on with what it held.
     RemovedGoesOn,
+    /// The name of a unique message whose push may still be under way is given to the next push.
+    UniqueForgotten,
+    /// The id of a schedule's tick does not follow from its time.
+    TickTwice,
 }
 
 #[cfg(feature = "planted")]

@@ -304,6 +304,10 @@ impl Bench {
         };
         held.running -= 1;
         match verdict {
+            Verdict::Settled(fate) if item.message.unique_name().is_some() => {
+                let source = held.source;
+                self.failed.push(Failed { item, source, copy: Copy::None { fate } });
+            }
             Verdict::Settled(fate) => {
                 self.done += u64::from(fate == Fate::Done);
                 self.settle(item.ticket, item.index, fate);
@@ -352,7 +356,7 @@ impl Bench {
 
     // ── failures leave for their lanes ──
 
-    /// The failed messages whose copies are to be appended. They stay here until [`failed_settled`](Bench::failed_settled)
+    /// The messages whose copies are to be appended, or names given back. They stay here until [`failed_settled`](Bench::failed_settled)
     /// is told of each. Those of claims that were lost are dropped.
     pub(crate) fn failed(&mut self) -> Vec<Failed> {
         let lost: Vec<Failed> =
@@ -363,8 +367,9 @@ impl Bench {
         self.failed.clone()
     }
 
-    /// A failed message needs nothing more here: its copy is in the log.
+    /// A failed message needs nothing more here: its copy is in the log, and its name is given back.
     pub(crate) fn failed_settled(&mut self, failed: &Failed, fate: Fate) {
+        self.done += u64::from(fate == Fate::Done);
         let (ticket, index) = (failed.item.ticket, failed.item.index);
         self.failed.retain(|other| (other.item.ticket, other.item.index) != (ticket, index));
         self.settle(ticket, index, fate);
