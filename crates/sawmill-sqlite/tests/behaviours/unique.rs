@@ -15,6 +15,15 @@ async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
     builder.start(desk.seat(group)).await.unwrap()
 }
 
+/// Waits until this many are dead and nothing else is under way.
+async fn dead(mill: &Sawmill, count: u64) {
+    eventually("all are dead", async || {
+        let status = mill.status("jobs", "default").await.unwrap();
+        (status.dead, status.waiting + status.claimed + status.retrying) == (count, 0)
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn while_one_waits_a_second_is_not_added() {
     for store in both() {
@@ -98,19 +107,18 @@ async fn a_retry_is_live_and_a_dead_letter_is_not_and_stays_so_when_it_is_resent
         if desk.count() == 1 {
             assert_eq!(again, first, "{}", store.engine);
         }
-        eventually("it is dead", async || mill.status("jobs", "default").await.unwrap().dead == 1).await;
+        dead(&mill, 1).await;
         let second = mill.push("jobs", Push::new("bad").unique("a")).await.unwrap();
         assert_ne!(second, first, "{}", store.engine);
         // The resent one is settled once more, and does not give back the second one's name.
-        eventually("both are dead", async || mill.status("jobs", "default").await.unwrap().dead == 2).await;
+        dead(&mill, 2).await;
         let third = mill.push("jobs", Push::new("good").unique("a").after(Duration::from_secs(600)));
         let third = third.await.unwrap();
         let letters = mill.dead_letters("jobs", "default").await.unwrap();
         let runs = desk.count();
         letters.resend(Which::Ids(vec![first])).await.unwrap();
         desk.ended(runs + 2).await;
-        eventually("it is dead again", async || mill.status("jobs", "default").await.unwrap().dead == 2)
-            .await;
+        dead(&mill, 2).await;
         assert_eq!(mill.push("jobs", Push::new("good").unique("a")).await.unwrap(), third);
         worker.stop().await;
     }
