@@ -155,6 +155,8 @@ pub struct Book {
     pub(super) runs: Vec<Run>,
     pub(super) handled: BTreeMap<(usize, MessageId), Handling>,
     pub(super) orphans: Vec<(String, Token)>,
+    /// The names of unique messages, by number.
+    pub(super) names: BTreeMap<usize, String>,
     checks: Checks,
     violation: Option<Violation>,
     is_news: bool,
@@ -176,6 +178,7 @@ impl Book {
             runs: Vec::new(),
             handled: BTreeMap::new(),
             orphans: Vec::new(),
+            names: BTreeMap::new(),
             checks: Checks::default(),
             violation: None,
             is_news: false,

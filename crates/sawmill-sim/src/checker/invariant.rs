@@ -39,6 +39,7 @@ invariants! {
     DueTime = 9, "no start before the due time";
     CountsConserve = 10, "counts conserve";
     Drains = 11, "when faults end the backlog drains, and only the silent are declared dead";
+    Unique = 12, "of messages with one name no two are live, and no name stays taken";
 }
 
 impl fmt::Display for Invariant {
