@@ -126,8 +126,9 @@ impl EntryKey {
     }
 
     /// Before everything that is kept about a topic or a lane.
-    pub fn all_of(topic: &Topic) -> [EntryKey; 5] {
-        ["groups", "shards", "duties", "cancels", "pauses"].map(|kind| Self(format!("{kind}/{}/", topic.uid)))
+    pub fn all_of(topic: &Topic) -> [EntryKey; 7] {
+        ["groups", "shards", "duties", "cancels", "pauses", "uniques", "schedules"]
+            .map(|kind| Self(format!("{kind}/{}/", topic.uid)))
     }
 
     /// A message of a topic that was cancelled.
@@ -143,6 +144,21 @@ impl EntryKey {
     /// Whether a group of a topic is paused.
     pub fn pause(topic: &Topic, group: &GroupName) -> Self {
         Self(format!("pauses/{}/{group}", topic.uid))
+    }
+
+    /// Some of the names of a topic's live unique messages.
+    pub fn uniques(topic: &Topic, bucket: u8) -> Self {
+        Self(format!("uniques/{}/{bucket:03}", topic.uid))
+    }
+
+    /// A schedule of a topic.
+    pub fn schedule(topic: &Topic, name: &str) -> Self {
+        Self(format!("schedules/{}/{name}", topic.uid))
+    }
+
+    /// Before all schedules of a topic.
+    pub fn schedules(topic: &Topic) -> Self {
+        Self(format!("schedules/{}/", topic.uid))
     }
 
     /// Who looks after a topic.

@@ -11,11 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::env::Env;
 use crate::error::{Error, Result};
+use crate::unique::Unique;
 
 /// The most bytes a key may have.
 pub const MAX_KEY_BYTES: usize = 1024;
 /// The most bytes that the names and values of all headers of one message may have together.
 pub const MAX_HEADER_BYTES: usize = 32 * 1024;
+/// The most bytes the name of a unique message may have.
+pub const MAX_UNIQUE_BYTES: usize = 200;
 /// Header names that begin so are the library's own.
 pub const RESERVED_HEADER_PREFIX: &str = "sawmill-";
 
@@ -61,6 +64,7 @@ pub struct Push {
     pub(crate) payload: Bytes,
     pub(crate) headers: Headers,
     pub(crate) due: Due,
+    pub(crate) unique: Option<Unique>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +77,7 @@ pub(crate) enum Due {
 impl Push {
     /// A message with this payload, due at once.
     pub fn new(payload: impl Into<Bytes>) -> Self {
-        Self { key: None, payload: payload.into(), headers: Headers::default(), due: Due::Now }
+        Self { key: None, payload: payload.into(), headers: Headers::default(), due: Due::Now, unique: None }
     }
 
     /// Gives it a key: messages with the same key keep together, and in ordered groups keep their order.
@@ -101,6 +105,37 @@ impl Push {
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.due = Due::After(delay);
+        self
+    }
+
+    /// Not to be added while a message with this name is live in the topic: the push then returns the id of that one, and
+    /// what this one says is dropped. A message is live until every group of the topic has settled it: it is done, or dead,
+    /// or dropped. One that waits for its next attempt is live; a dead letter that is resent is not unique again.
+    ///
+    /// Names have nothing to do with [keys](Push::key). Each such push costs two small writes to the ledger.
+    ///
+    /// ```
+    /// use sawmill::{Push, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("reports").await?;
+    /// let first = mill.push("reports", Push::new("customer 7").unique("report-7")).await?;
+    /// let second = mill.push("reports", Push::new("customer 7").unique("report-7")).await?;
+    /// assert_eq!(first, second, "it waits already");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn unique(mut self, name: impl Into<String>) -> Self {
+        self.unique = Some(Unique { name: name.into(), period: None });
+        self
+    }
+
+    /// Not to be added within this time after a push with this name, whether that one is done by then or not: the push
+    /// returns the id of the earlier one. The time is told by the clocks of those who push.
+    #[must_use]
+    pub fn unique_for(mut self, name: impl Into<String>, period: Duration) -> Self {
+        self.unique = Some(Unique { name: name.into(), period: Some(period) });
         self
     }
 

@@ -10,11 +10,11 @@ use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Bell, Events};
 use crate::ledger::{EntryKey, Ledger, Write};
-use crate::log::{Log, Record};
+use crate::log::Log;
 use crate::memory::MemoryEngine;
-use crate::message::{IdMaker, MessageId, Push};
+use crate::message::{IdMaker, MessageId};
 use crate::observe::{self, Door};
-use crate::shard::{ShardState, shard_of};
+use crate::shard::ShardState;
 use crate::topic::{GroupName, Lane, Topic, TopicName, TopicSpec};
 use crate::worker::{WorkerBuilder, base_name};
 
@@ -186,7 +186,7 @@ impl Sawmill {
     }
 
     /// The topic with this name as it was last seen: for pushing, which notices if it is another by now.
-    async fn find_cached(&self, name: &TopicName) -> Result<Topic> {
+    pub(crate) async fn find_cached(&self, name: &TopicName) -> Result<Topic> {
         let cached = self.cached().get(name).cloned();
         match cached {
             Some(topic) => Ok(topic),
@@ -194,7 +194,7 @@ impl Sawmill {
         }
     }
 
-    async fn find(&self, name: &TopicName) -> Result<Topic> {
+    pub(crate) async fn find(&self, name: &TopicName) -> Result<Topic> {
         let found = self.log().topic(name).await?;
         let topic = found.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("topic {name} does not exist: create it first"))
@@ -205,55 +205,6 @@ impl Sawmill {
 
     fn cached(&self) -> std::sync::MutexGuard<'_, BTreeMap<TopicName, Topic>> {
         self.inner.topics.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    // ── pushing ──
-
-    /// Pushes a message and returns its id. When this returns, the message is durable.
-    pub async fn push(&self, topic: &str, message: impl Into<Push>) -> Result<MessageId> {
-        let ids = self.push_many(topic, [message]).await?;
-        ids.first().copied().ok_or_else(|| Error::invalid("nothing was pushed"))
-    }
-
-    /// Pushes messages and returns their ids, in the same order. When this returns, all are durable. If one of them
-    /// cannot be pushed at all, none is.
-    pub async fn push_many<M: Into<Push>>(
-        &self,
-        topic: &str,
-        messages: impl IntoIterator<Item = M>,
-    ) -> Result<Vec<MessageId>> {
-        let name = base_name(topic)?;
-        let topic = self.find_cached(&name).await?;
-        let now = self.env().wall();
-        let capabilities = self.log().capabilities();
-        let messages: Vec<Push> = messages.into_iter().map(Into::into).collect();
-        let mut ids = Vec::with_capacity(messages.len());
-        self.inner.ids.make(self.env(), messages.len(), |id| ids.push(id));
-        let count = messages.len();
-        let mut records = Vec::with_capacity(count);
-        let first = self.inner.next_shard.fetch_add(1, Ordering::Relaxed);
-        for (nth, (push, id)) in messages.into_iter().zip(&ids).enumerate() {
-            let message = push.into_message(*id, now)?;
-            capabilities.check(&message)?;
-            let shard = match &message.key {
-                Some(key) => shard_of(key, topic.shards),
-                None => keyless_shard(first, nth, count, topic.shards),
-            };
-            records.push(Record::once(shard, message));
-        }
-        if records.is_empty() {
-            return Ok(ids);
-        }
-        match self.log().append(&topic, now, records.clone()).await {
-            // The topic may have been deleted and created anew since it was looked up.
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let topic = self.find(&name).await?;
-                self.log().append(&topic, now, records).await?;
-            }
-            answer => answer?,
-        }
-        self.inner.door.pushed(&name, &ids);
-        Ok(ids)
     }
 
     // ── working ──
@@ -317,6 +268,10 @@ impl Sawmill {
         self.inner.door.bell.clone()
     }
 
+    pub(crate) fn door(&self) -> &Door {
+        &self.inner.door
+    }
+
     pub(crate) fn log(&self) -> &dyn Log {
         &*self.inner.log
     }
@@ -327,6 +282,18 @@ impl Sawmill {
 
     pub(crate) fn env(&self) -> &Env {
         &self.inner.env
+    }
+
+    /// This many new ids, in ascending order.
+    pub(crate) fn new_ids(&self, count: usize) -> Vec<MessageId> {
+        let mut ids = Vec::with_capacity(count);
+        self.inner.ids.make(self.env(), count, |id| ids.push(id));
+        ids
+    }
+
+    /// Where the next messages without a key go.
+    pub(crate) fn next_shard(&self) -> usize {
+        self.inner.next_shard.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn require_exactly_once(&self) -> Result<()> {
@@ -365,25 +332,5 @@ impl Sawmill {
             }
         }
         Ok(states)
-    }
-}
-
-/// Messages without a key are spread over the shards in runs, each push beginning at the next shard: a block of a run
-/// is read and claimed at once, and a large push has work for many workers.
-fn keyless_shard(first: usize, nth: usize, count: usize, shards: u16) -> u16 {
-    let run = count.div_ceil(usize::from(shards)).max(1);
-    (first.wrapping_add(nth / run) % usize::from(shards)) as u16
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keyless_messages_spread_in_runs() {
-        let shards: Vec<u16> = (0..8).map(|nth| keyless_shard(1, nth, 8, 4)).collect();
-        assert_eq!(shards, [1, 1, 2, 2, 3, 3, 0, 0]);
-        assert_eq!(keyless_shard(usize::MAX, 3, 4, 4), (usize::MAX.wrapping_add(3) % 4) as u16);
-        assert!((0..5).all(|nth| keyless_shard(7, nth, 5, 1) == 0));
     }
 }

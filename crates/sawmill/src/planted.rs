@@ -65,6 +65,10 @@ bugs! {
     PauseForgotten,
     /// A worker uses a larger share of a limit before it has seen that others leave it so much.
     ShareGrowsAtOnce,
+    /// The name of a unique message whose push may still be under way is given to the next push.
+    UniqueForgotten,
+    /// The id of a schedule's tick does not follow from its time.
+    TickTwice,
 }
 
 #[cfg(feature = "planted")]

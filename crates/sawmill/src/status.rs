@@ -1,5 +1,7 @@
 //! Where a group stands: how much waits, is claimed, is retried, is done, is dead.
 
+use std::time::Duration;
+
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::mill::Sawmill;
@@ -30,6 +32,13 @@ pub struct GroupStatus {
     pub oldest: Option<Timestamp>,
     /// The group is [paused](Sawmill::pause): its workers start nothing.
     pub paused: bool,
+}
+
+impl GroupStatus {
+    /// How far the group is behind at this time: the age of the oldest message that waits; zero if none does.
+    pub fn lag(&self, now: Timestamp) -> Duration {
+        self.oldest.map_or(Duration::ZERO, |oldest| now.since(oldest))
+    }
 }
 
 impl Sawmill {
@@ -88,4 +97,18 @@ struct Count {
     claimed: u64,
     tally: Tally,
     oldest: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lag_is_the_age_of_what_waits_longest() {
+        let mut status = GroupStatus::default();
+        assert_eq!(status.lag(Timestamp::from_millis(9)), Duration::ZERO);
+        status.oldest = Some(Timestamp::from_millis(2));
+        assert_eq!(status.lag(Timestamp::from_millis(9)), Duration::from_millis(7));
+        assert_eq!(status.lag(Timestamp::from_millis(1)), Duration::ZERO, "a clock that is behind");
+    }
 }

@@ -165,6 +165,8 @@ pub struct Book {
     pub(super) unwanted: BTreeSet<MessageId>,
     /// Those whose cancellation was acknowledged, and the last token of each shard at that moment.
     pub(super) cancelled: BTreeMap<MessageId, BTreeMap<String, Token>>,
+    /// The names of unique messages, by number.
+    pub(super) names: BTreeMap<usize, String>,
     checks: Checks,
     violation: Option<Violation>,
     is_news: bool,
@@ -189,6 +191,7 @@ impl Book {
             doubled: BTreeSet::new(),
             unwanted: BTreeSet::new(),
             cancelled: BTreeMap::new(),
+            names: BTreeMap::new(),
             checks: Checks::default(),
             violation: None,
             is_news: false,

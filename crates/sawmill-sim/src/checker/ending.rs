@@ -82,7 +82,8 @@ impl Book {
     pub fn all_is_there(&mut self) {
         for number in 0..self.pushed.len() {
             let Some(id) = self.pushed[number].acknowledged else { continue };
-            let there = self.pushed[number].id == Some(id);
+            let same = self.origins.get(&id).is_some_and(|other| self.share_a_name(number, *other));
+            let there = self.pushed[number].id == Some(id) || same;
             self.check(Invariant::NothingLost, there, |_| {
                 (
                     format!("message {number} was acknowledged as {id}, and never was in the log"),

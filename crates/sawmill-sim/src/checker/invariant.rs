@@ -40,6 +40,7 @@ invariants! {
     CountsConserve = 10, "counts conserve";
     Cancelled = 12, "what was cancelled while it waited is not started";
     Drains = 11, "when faults end the backlog drains, and only the silent are declared dead";
+    Unique = 12, "of messages with one name no two are live, and no name stays taken";
 }
 
 impl fmt::Display for Invariant {

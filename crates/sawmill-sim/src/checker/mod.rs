@@ -9,6 +9,7 @@ mod ending;
 mod invariant;
 mod members;
 mod messages;
+mod names;
 mod settled;
 mod shards;
 mod starts;
@@ -116,8 +117,14 @@ impl Observer for Checker {
                 book.committed(&Written { at, node, key, old, version, value }, &hidden);
             }
             Event::Refused { .. } => {}
-            Event::Readable { topic, shard, number, message } => book.readable(topic, shard, number, message),
-            Event::KeptAside { topic, message, .. } => book.aside(topic, message),
+            Event::Readable { topic, shard, number, message } => {
+                book.readable(topic, shard, number, message);
+                book.is_the_only_one(topic, message, &|name| self.hidden(name));
+            }
+            Event::KeptAside { topic, message, .. } => {
+                book.aside(topic, message);
+                book.is_the_only_one(topic, message, &|name| self.hidden(name));
+            }
             Event::Trimmed { topic, shard, number, message } => book.trimmed(topic, shard, number, message),
             Event::TopicDeleted { .. } => {}
         }

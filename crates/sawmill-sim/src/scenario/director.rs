@@ -3,6 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use sawmill::Schedule;
+use sawmill::ledger::{EntryKey, Ledger};
+use sawmill::message::Headers;
 use sawmill::topic::TopicSpec;
 
 use super::people::{Hand, World};
@@ -19,6 +22,8 @@ use crate::tasks::lock;
 const STREAM: u32 = 2;
 /// After so much time in quiet nothing that was sent before is still on its way: the longest timeout and the longest delay.
 const SETTLING: Duration = Duration::from_secs(8);
+/// A schedule ticks at multiples of its period: this many of them make one tick in a history, and the next weeks later.
+const TICKS_SINCE_1970: u32 = 1000;
 
 /// Leads a history through its acts.
 pub(super) struct Director {
@@ -27,12 +32,14 @@ pub(super) struct Director {
     hands: Vec<Hand>,
     /// Pushers, and who else has something to do; each says when it is done.
     pushers: Vec<Arc<Mutex<bool>>>,
+    /// The number of the message that a schedule is to push.
+    tick: Option<usize>,
 }
 
 impl Director {
     pub(super) fn new(world: World) -> Self {
         let dice = world.control.dice(STREAM);
-        Self { world, dice, hands: Vec::new(), pushers: Vec::new() }
+        Self { world, dice, hands: Vec::new(), pushers: Vec::new(), tick: None }
     }
 
     pub(super) async fn direct(mut self) {
@@ -66,6 +73,14 @@ impl Director {
                 due: None,
             });
         }
+        for (number, message) in world.plan.messages.iter().enumerate() {
+            if let Some(name) = &message.unique {
+                world.checker.book().named(number, name);
+            }
+        }
+        if let Some(tick) = world.plan.tick {
+            self.schedule(tick).await;
+        }
         for worker in world.plan.workers.clone() {
             self.join(worker);
         }
@@ -75,6 +90,26 @@ impl Director {
             self.pushers.push(world.start_pusher(number, pushes.clone()));
         }
         self.pushers.push(world.start_errands());
+    }
+
+    /// Adds a schedule that has one tick in this history, after this time: its period is weeks.
+    async fn schedule(&mut self, after: Duration) {
+        let world = self.world.clone();
+        let topic = world.plan.topics[0].name.clone();
+        let number = world.checker.book().intended(Intent {
+            topic: topic.clone(),
+            key: None,
+            headers: Headers::default(),
+            due: None,
+        });
+        let tick = world.control.env(NodeId::WORLD).wall() + after;
+        let period = Duration::from_secs(tick.as_millis() / 1000) / TICKS_SINCE_1970;
+        if let Ok(schedule) = Schedule::every("tick", period) {
+            // The store is calm: this cannot fail.
+            let schedule = schedule.message(Intent::payload(number));
+            let _ = world.mill(NodeId::WORLD).schedule(&topic, schedule).await;
+        }
+        self.tick = Some(number);
     }
 
     fn join(&mut self, worker: WorkerPlan) {
@@ -189,7 +224,8 @@ impl Director {
             if all_pushed && pushed.is_none() {
                 pushed = Some(control.now());
             }
-            if all_pushed && hidden == 0 && world.checker.book().left_over().is_none() {
+            let ticked = self.tick.is_none_or(|number| world.checker.book().is_in_the_log(number));
+            if all_pushed && ticked && hidden == 0 && world.checker.book().left_over().is_none() {
                 return world.checker.book().drained();
             }
             // The backlog cannot drain before the last message has come.
@@ -231,6 +267,11 @@ impl Director {
             self.sleep(Duration::from_millis(50)).await;
         }
         world.checker.book().all_is_there();
+        for entry in
+            world.store.ledger(NodeId::WORLD).list(&EntryKey::raw("uniques/")).await.unwrap_or_default()
+        {
+            world.checker.book().names_are_free(entry.key.as_str(), &entry.value);
+        }
         let mill = world.mill(NodeId::WORLD);
         for topic in &world.plan.topics {
             for group in &world.plan.groups {

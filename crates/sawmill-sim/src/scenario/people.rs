@@ -140,6 +140,9 @@ impl World {
         for (name, value) in plan.headers.iter() {
             push = push.header(name, value.clone());
         }
+        if let Some(name) = &plan.unique {
+            push = push.unique(name.clone());
+        }
         if let Some(delay) = plan.delay {
             let due = self.control.env(NodeId::WORLD).wall() + delay;
             self.checker.book().due_at(number, due);

@@ -38,6 +38,8 @@ pub struct Plan {
     pub errands: Vec<Errand>,
     /// The engine can tell whether it has a message already.
     pub idempotent: bool,
+    /// How long after the beginning a schedule of the first topic has its one tick.
+    pub tick: Option<Duration>,
 }
 
 /// A topic to be.
@@ -94,6 +96,8 @@ pub struct MessagePlan {
     pub takes: Duration,
     /// What its handler does.
     pub manner: Manner,
+    /// The name under which it is unique.
+    pub unique: Option<String>,
 }
 
 /// What a handler does.
@@ -175,10 +179,29 @@ impl Plan {
         let mut topics = topics(dice);
         let groups = groups(dice);
         let workers = workers(dice, groups.len());
-        let messages = messages(dice, topics.len(), &groups);
+        let mut messages = messages(dice, topics.len(), &groups);
         let pushers = pushers(dice, messages.len(), trouble.time);
+        // An engine that cannot tell, or has forgotten, may add a second one: that is said of it.
+        let can_tell = idempotent && topics.iter().all(|topic| !topic.retention.is_zero());
+        if can_tell && dice.below(2) == 0 {
+            name(dice, &mut messages);
+        }
+        let tick = (can_tell && dice.below(2) == 0).then(|| Duration::from_secs(2 + dice.below(10)));
         let errands = errands(dice, trouble.time, &groups, &mut topics);
-        Self { topics, groups, workers, ttl, poll, messages, pushers, weather, trouble, errands, idempotent }
+        Self {
+            topics,
+            groups,
+            workers,
+            ttl,
+            poll,
+            messages,
+            pushers,
+            weather,
+            trouble,
+            errands,
+            idempotent,
+            tick,
+        }
     }
 
     /// The rules that its history is held to.
@@ -322,9 +345,18 @@ fn messages(dice: &mut Seeded, topics: usize, groups: &[GroupPlan]) -> Vec<Messa
             delay: dice.hits(delayed).then(|| Duration::from_millis(dice.below(10_000))),
             takes: Duration::from_micros(micros.max(1)),
             manner,
+            unique: None,
         }
     };
     (0..count).map(message).collect()
+}
+
+/// Gives names to some messages, so that they are unique.
+fn name(dice: &mut Seeded, messages: &mut [MessagePlan]) {
+    let names = [1, 2, 5, 20][dice.below(4) as usize];
+    for message in messages {
+        message.unique = (dice.below(2) == 0).then(|| format!("name {}", dice.below(names)));
+    }
 }
 
 /// Mostly little, sometimes as much as `most`.

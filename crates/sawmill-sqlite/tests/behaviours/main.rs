@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
 
 mod batches;
+mod both;
 mod cancel;
 mod claims;
 mod desk;
@@ -15,11 +16,15 @@ mod handlers;
 mod members;
 mod observing;
 mod pulling;
+mod pushing;
+mod schedule;
 mod seek;
 mod setup;
 mod shards;
 mod slots;
 mod support;
 mod tap;
+mod trim;
 mod trouble;
+mod unique;
 mod waking;

@@ -230,13 +230,15 @@ impl Bench {
             if claim.done.contains(index) || skipped {
                 continue;
             }
-            if unwanted.contains(&message) {
+            let unwanted = unwanted.contains(&message);
+            if unwanted && message.unique_name().is_none() {
                 fates.entry(Fate::Cancelled).or_default().insert(index);
                 continue;
             }
             open += 1;
             let failed_here = claim.failures.get(&index).copied().unwrap_or(0);
-            let line = message.key.clone().filter(|_| !planted::is(Bug::NoKeyQueue)).map(|key| (topic, key));
+            let key = message.key.clone().filter(|_| !unwanted && !planted::is(Bug::NoKeyQueue));
+            let line = key.map(|key| (topic, key));
             let item = Item {
                 ticket,
                 index,
@@ -248,6 +250,10 @@ impl Bench {
                 failures: Vec::new(),
                 line,
             };
+            if unwanted {
+                self.give_name_back(item, source);
+                continue;
+            }
             let Some(item) = self.lines.join(item) else { continue };
             match (failed_here > 0).then(|| wait(item.failed)).flatten() {
                 Some(after) => self.wait(item, now + after),
@@ -400,6 +406,10 @@ impl Bench {
         };
         held.running -= 1;
         match verdict {
+            Verdict::Settled(fate) if item.message.unique_name().is_some() => {
+                let source = held.source;
+                self.failed.push(Failed { item, source, copy: Copy::None { fate } });
+            }
             Verdict::Settled(fate) => {
                 self.done += u64::from(fate == Fate::Done);
                 self.settle(item.ticket, item.index, fate);
@@ -449,7 +459,7 @@ impl Bench {
 
     // ── failures leave for their lanes ──
 
-    /// The failed messages whose copies are to be appended. They stay here until [`failed_settled`](Bench::failed_settled)
+    /// The messages whose copies are to be appended, or names given back. They stay here until [`failed_settled`](Bench::failed_settled)
     /// is told of each. Those of claims that were lost are dropped.
     pub(crate) fn failed(&mut self) -> Vec<Failed> {
         let lost: Vec<Failed> =
@@ -460,8 +470,9 @@ impl Bench {
         self.failed.clone()
     }
 
-    /// A failed message needs nothing more here: its copy is in the log.
+    /// A failed message needs nothing more here: its copy is in the log, and its name is given back.
     pub(crate) fn failed_settled(&mut self, failed: &Failed, fate: Fate) {
+        self.done += u64::from(fate == Fate::Done);
         let (ticket, index) = (failed.item.ticket, failed.item.index);
         self.failed.retain(|other| (other.item.ticket, other.item.index) != (ticket, index));
         self.settle(ticket, index, fate);
@@ -484,12 +495,28 @@ impl Bench {
         }
         self.waiting.retain(|_, item| pick(&mut first, item));
         for item in behind {
-            self.settle(item.ticket, item.index, Fate::Cancelled);
+            // It holds no line: those before it do.
+            self.settle_cancelled(Item { line: None, ..item });
         }
         for item in first {
-            self.settle(item.ticket, item.index, Fate::Cancelled);
-            self.advance(item.line);
+            self.settle_cancelled(item);
         }
+    }
+
+    fn settle_cancelled(&mut self, item: Item) {
+        let source = self.held.get(&item.ticket).map(|held| held.source);
+        match source.filter(|_| item.message.unique_name().is_some()) {
+            Some(source) => self.give_name_back(item, source),
+            None => {
+                self.settle(item.ticket, item.index, Fate::Cancelled);
+                self.advance(item.line);
+            }
+        }
+    }
+
+    /// A unique message that was cancelled counts as settled when its name is given back.
+    fn give_name_back(&mut self, item: Item, source: usize) {
+        self.failed.push(Failed { item, source, copy: Copy::None { fate: Fate::Cancelled } });
     }
 
     /// All open messages of a claim are to become dead letters without being started. Their lines wait for that.

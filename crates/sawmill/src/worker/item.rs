@@ -61,14 +61,24 @@ pub(crate) enum Verdict {
     Untouched,
 }
 
-/// The copy of a failed message that is to be appended to a lane.
+/// What must happen before a message counts as settled: mostly the copy of a failed one is to be appended to a lane. The
+/// name of a unique message that is settled for good is given back as well.
 #[derive(Debug, Clone)]
 pub(crate) enum Copy {
-    Retry { after: Duration, counted: bool },
-    Dead { reason: String },
+    Retry {
+        after: Duration,
+        counted: bool,
+    },
+    Dead {
+        reason: String,
+    },
+    /// No copy: only its name is to be given back.
+    None {
+        fate: Fate,
+    },
 }
 
-/// A message that failed and whose copy is not in the log yet.
+/// A message whose handler has ended and which does not count as settled yet.
 #[derive(Clone)]
 pub(crate) struct Failed {
     pub(crate) item: Item,

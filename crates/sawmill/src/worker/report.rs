@@ -1,5 +1,6 @@
 //! Reporting: what is done goes into the claims, what failed goes to its lane first, and what is left is given back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -8,15 +9,16 @@ use super::decide::{Change, Decided, decide};
 use super::foreman::{Foreman, LINGER, PROGRESS};
 use super::item::{Copy, Failed, Ticket};
 use super::slot;
-use super::{Delivery, Lanes};
+use super::{Delivery, Lanes, SourceSpec};
 use crate::claim::WorkerId;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::ledger::Version;
 use crate::log::Record;
-use crate::message::Message;
+use crate::message::{Message, MessageId};
 use crate::shard::{Fate, Report, ShardState};
 use crate::topic::Topic;
+use crate::unique;
 
 impl Foreman {
     /// Notes in the state what there is to report about this source. Claims that are not ours any more are dropped.
@@ -153,7 +155,8 @@ impl Foreman {
         }
     }
 
-    /// Appends the copies of failed messages to their lanes. Only then do the messages count as settled.
+    /// Appends the copies of failed messages to their lanes, and gives back the names of unique ones. Only then do the
+    /// messages count as settled.
     pub(super) async fn settle_failed(&mut self) -> Result<()> {
         let shared = self.shared.clone();
         let log = shared.builder.mill.log();
@@ -170,17 +173,19 @@ impl Foreman {
         let mut settled = Vec::new();
         for failed in &failed {
             let lanes = &self.spec(failed.source).lanes;
-            let (lane, message, fate) = copy_of(failed, lanes, now);
+            let (copy, fate) = copy_of(failed, lanes, now);
+            settled.push(fate);
+            let Some((lane, message)) = copy else { continue };
             let record = Record::repeatable(lane, message);
             match batches.iter_mut().find(|(topic, _)| topic.uid == lane.uid) {
                 Some((_, records)) => records.push(record),
                 None => batches.push((lane.clone(), vec![record])),
             }
-            settled.push(fate);
         }
         for (topic, records) in batches {
             log.append(&topic, now, records).await?;
         }
+        self.give_back_names(&failed, &settled).await?;
         let dead = settled.iter().filter(|fate| **fate == Fate::Dead).count();
         shared.counts().dead += dead as u64;
         shared.saw_copies(&failed);
@@ -192,9 +197,32 @@ impl Foreman {
         slot::fill(&shared);
         Ok(())
     }
+
+    /// The names of unique messages that are settled for good are free for this group.
+    async fn give_back_names(&self, failed: &[Failed], fates: &[Fate]) -> Result<()> {
+        let shared = &self.shared;
+        let for_good = failed.iter().zip(fates).filter(|(_, fate)| **fate != Fate::Retried);
+        let mut topics: BTreeMap<usize, Vec<(&str, MessageId)>> = BTreeMap::new();
+        for (Failed { item, source, .. }, _) in for_good {
+            if let Some(name) = item.message.unique_name() {
+                topics.entry(self.spec(*source).topic_index).or_default().push((name, item.message.origin()));
+            }
+        }
+        for (index, names) in topics {
+            // The names are the topic's, also of messages that come from a lane.
+            let is_base =
+                |source: &&SourceSpec| source.topic_index == index && source.topic.name.as_lane().is_none();
+            if let Some(source) = shared.sources.iter().find(is_base) {
+                let mill = &shared.builder.mill;
+                unique::settle(mill, &source.topic, &shared.group, names.into_iter()).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
-fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (&'a Topic, Message, Fate) {
+/// The copy that a message leaves on a lane, if any, and what became of it.
+fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (Option<(&'a Topic, Message)>, Fate) {
     let item = &failed.item;
     let failures = &item.failures;
     match &failed.copy {
@@ -205,16 +233,15 @@ fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (&'a Topic,
                 item.pass,
                 now + *after,
             );
-            (&lanes.retry, copy, Fate::Retried)
+            (Some((&lanes.retry, copy)), Fate::Retried)
         }
         Copy::Dead { reason } => {
             let counted = u32::from(!failures.is_empty());
-            (
-                &lanes.dead,
-                item.message.dead_copy(item.failed.saturating_add(counted), failures, item.pass, reason),
-                Fate::Dead,
-            )
+            let copy =
+                item.message.dead_copy(item.failed.saturating_add(counted), failures, item.pass, reason);
+            (Some((&lanes.dead, copy)), Fate::Dead)
         }
+        Copy::None { fate } => (None, *fate),
     }
 }
 

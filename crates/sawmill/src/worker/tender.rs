@@ -1,7 +1,8 @@
-//! The tender: what one worker does for all. It makes messages readable when they are due, and trims the log.
+//! The tender: what one worker does for all. It makes messages readable when they are due, pushes those of schedules, and
+//! trims the log.
 //!
 //! Who does it for a topic is an entry in the ledger, taken by compare-and-set and free again when its holder is no longer a
-//! member. The entry only spares work: both duties may be done by two at once without harm.
+//! member. The entry only spares work: all of it may be done by two at once without harm.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,9 @@ use super::Shared;
 use crate::clock::{Moment, Timestamp};
 use crate::error::Result;
 use crate::ledger::{Commit, EntryKey, Write};
-use crate::log::Position;
 use crate::member::Sightings;
 use crate::observe;
-use crate::shard::ShardState;
+use crate::timetable::Timetable;
 use crate::topic::{GroupName, Topic};
 
 /// How many messages are made readable at a time.
@@ -37,7 +37,9 @@ struct Tended {
     mine: bool,
     check_at: Moment,
     trim_at: Moment,
+    /// When there is something to do for which time itself is the reason.
     next_due: Option<Timestamp>,
+    timetable: Timetable,
     /// What was seen of the one who has the duty.
     sightings: Sightings,
 }
@@ -52,6 +54,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         check_at: Moment::default(),
         trim_at: first_trim,
         next_due: None,
+        timetable: Timetable::default(),
         sightings: Sightings::default(),
     };
     let dead = shared.sources.iter().map(|source| &source.lanes.dead);
@@ -62,6 +65,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         for tended in &mut topics {
             if let Err(error) = tend(&shared, tended).await {
+                // What is due stays due: it waits for the usual pause.
+                tended.next_due = None;
                 tracing::debug!(%error, topic = %tended.topic.name, "tending failed; it will be tried again");
             }
         }
@@ -89,7 +94,7 @@ async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
         tended.check_at = now + env.dice().jitter(shared.builder.ttl / 4);
     }
     if !tended.mine {
-        tended.next_due = None;
+        (tended.next_due, tended.timetable) = (None, Timetable::default());
         return Ok(());
     }
     let log = shared.builder.mill.log();
@@ -101,9 +106,13 @@ async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
             break;
         }
     }
+    if tended.topic.name.as_lane().is_none() {
+        let tick = tended.timetable.tend(&shared.builder.mill, &tended.topic).await?;
+        tended.next_due = [tended.next_due, tick].into_iter().flatten().min();
+    }
     if now >= tended.trim_at {
         tended.trim_at = now + env.dice().jitter(TRIM_EVERY);
-        trim(shared, &tended.topic).await?;
+        shared.builder.mill.trim_one(&tended.topic).await?;
         shared.builder.mill.forget_cancels(&tended.topic).await?;
     }
     Ok(())
@@ -137,26 +146,4 @@ async fn hold(shared: &Shared, tended: &mut Tended) -> Result<bool> {
     let value = serde_json::to_vec(&duty).unwrap_or_default().into();
     let write = Write { key, expect: entry.map(|entry| entry.version), value: Some(value) };
     Ok(matches!(ledger.commit(write).await?, Commit::Done(_)))
-}
-
-/// Drops what every group is past and whose time is over. A topic that no group reads is left alone.
-async fn trim(shared: &Shared, topic: &Topic) -> Result<()> {
-    let mill = &shared.builder.mill;
-    let before = shared.env().wall() - topic.retention;
-    let groups = mill.groups_of(topic).await?;
-    if groups.is_empty() {
-        return Ok(());
-    }
-    let mut needed: Vec<Vec<Position>> = vec![Vec::new(); usize::from(topic.shards)];
-    for group in groups {
-        let states: Vec<ShardState> = mill.shard_states(topic, &group).await?;
-        for (needed, state) in needed.iter_mut().zip(states) {
-            needed.extend(state.needed_from().cloned());
-        }
-    }
-    for (shard, needed) in needed.iter().enumerate() {
-        let dropped = mill.log().trim(topic, shard as u16, needed, before).await?;
-        observe::trimmed(topic, shard, dropped);
-    }
-    Ok(())
 }

@@ -326,6 +326,8 @@ fn outcome_of(verdict: &Verdict) -> &'static str {
         Verdict::Settled(Fate::Done) => outcome::DONE,
         Verdict::Settled(Fate::Dropped) => outcome::DROPPED,
         Verdict::Settled(Fate::Cancelled) => outcome::CANCELLED,
+        // A message without a copy is settled by its verdict; this is how its name is given back.
+        Verdict::Copy(Copy::None { .. }, _) => outcome::DONE,
         Verdict::Settled(Fate::Dead) | Verdict::Copy(Copy::Dead { .. }, _) => outcome::DEAD,
         Verdict::Settled(Fate::Retried) | Verdict::Again { failure: Some(_), .. } => outcome::RETRIED,
         Verdict::Copy(Copy::Retry { counted: true, .. }, _) => outcome::RETRIED,

@@ -1,0 +1,71 @@
+//! Unique messages: of those with one name, no two are live at the same time, and no name stays taken for ever.
+
+use bytes::Bytes;
+use sawmill::topic::Topic;
+use sawmill::{Message, MessageId};
+
+use super::book::Book;
+use super::invariant::Invariant;
+use super::settled::Hidden;
+
+impl Book {
+    /// The message with this number is to be pushed under this name.
+    pub fn named(&mut self, number: usize, name: &str) {
+        self.names.insert(number, name.to_owned());
+    }
+
+    /// The names of messages with these two numbers, if they are the same and of one topic.
+    pub(super) fn share_a_name(&self, one: usize, two: usize) -> bool {
+        let name = self.names.get(&one);
+        name.is_some()
+            && name == self.names.get(&two)
+            && self.pushed[one].intent.topic == self.pushed[two].intent.topic
+    }
+
+    /// A message came into its topic: an earlier one of the same name must have met its end in every group.
+    pub fn is_the_only_one(&mut self, topic: &Topic, message: &Message, hidden: Hidden<'_>) {
+        let number = self.origins.get(&message.id).copied();
+        let Some(number) = number.filter(|_| topic.name.as_lane().is_none()) else { return };
+        if !self.names.contains_key(&number) {
+            return;
+        }
+        let others = self.origins.iter().filter(|(id, other)| {
+            **id != message.id && self.share_a_name(number, **other) && self.is_live(**id, hidden)
+        });
+        let live = others.map(|(id, _)| *id).next();
+        self.check(Invariant::Unique, live.is_none(), |book| {
+            let live = live.unwrap_or(message.id);
+            let what = format!("{} was added while {live} of the same name was live", message.id);
+            (format!("{what}: {:?}", book.names.get(&number)), vec![message.id.to_string(), live.to_string()])
+        });
+    }
+
+    fn is_live(&self, id: MessageId, hidden: Hidden<'_>) -> bool {
+        (0..self.rules.groups.len()).any(|group| {
+            let runs = self.handled.get(&(group, id)).map_or(&[][..], |handling| &handling.runs);
+            let mut ends = runs.iter().map(|run| self.runs[run.0].how);
+            let over = ends.any(|how| how == Some(super::How::Done) || self.is_only_logged(group, id, how));
+            !over && !self.is_dead(group, id, hidden)
+        })
+    }
+
+    /// At the end, when everything is settled: no name is taken by a message that is surely there. `value` is what the
+    /// ledger has.
+    pub fn names_are_free(&mut self, key: &str, value: &Bytes) {
+        let taken = serde_json::from_slice::<serde_json::Value>(value).ok();
+        let names = taken.as_ref().and_then(|bucket| bucket.get("names")?.as_object());
+        let is_sure = |taken: &serde_json::Value| taken.get("sure") == Some(&serde_json::Value::Bool(true));
+        let stuck = names.and_then(|names| names.iter().find(|(_, taken)| is_sure(taken)));
+        let stuck = stuck.map(|(name, taken)| format!("{name}: {taken}"));
+        let readable = names.is_some();
+        self.check(Invariant::Unique, readable && stuck.is_none(), |_| {
+            let what = format!("{key}: a name is taken although everything is settled: {stuck:?}");
+            (what, vec![key.to_owned()])
+        });
+    }
+
+    /// True if the message with this number is in the log.
+    pub fn is_in_the_log(&self, number: usize) -> bool {
+        self.pushed.get(number).is_some_and(|pushed| pushed.id.is_some())
+    }
+}

@@ -1,0 +1,108 @@
+//! Trimming: what everybody is past and is old goes, and nothing else, unless the topic says so.
+
+use std::time::Duration;
+
+use sawmill::clock::Clock;
+use sawmill::{Outcome, Sawmill, Topic, TopicSpec, Worker};
+
+use crate::both::both;
+use crate::desk::Desk;
+use crate::support::{LONG_TTL, POLL, eventually, numbered};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn topic(mill: &Sawmill, drops_unread: bool) -> Topic {
+    let name = "orders".parse().unwrap();
+    let spec = TopicSpec { shards: 2, retention: HOUR, drops_unread, ..TopicSpec::new(name) };
+    mill.create_topic_with(&spec).await.unwrap()
+}
+
+async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
+    let builder = mill.worker("orders").group(group).slots(4).ttl(LONG_TTL).poll(POLL);
+    builder.start(desk.seat(group)).await.unwrap()
+}
+
+async fn done(mill: &Sawmill, group: &str, count: u64) {
+    eventually("all is done", async || mill.status("orders", group).await.unwrap().done == count).await;
+}
+
+#[tokio::test]
+async fn what_every_group_is_past_goes_when_it_is_old() {
+    for store in both() {
+        let mill = store.mill();
+        topic(&mill, false).await;
+        let (one, two) = (Desk::open(), Desk::closed());
+        let fast = worker(&mill, "one", &one).await;
+        let slow = worker(&mill, "two", &two).await;
+        mill.push_many("orders", numbered(0..100)).await.unwrap();
+        done(&mill, "one", 100).await;
+        two.started(4).await;
+        assert_eq!(mill.trim("orders").await.unwrap(), 0, "{}: nothing is old", store.engine);
+        store.clock.move_on(HOUR + HOUR);
+        assert_eq!(mill.trim("orders").await.unwrap(), 0, "{}: one group is not past them", store.engine);
+        mill.push_many("orders", numbered(100..110)).await.unwrap();
+        two.release_all();
+        done(&mill, "two", 110).await;
+        assert_eq!(mill.trim("orders").await.unwrap(), 100, "{}: the old ones", store.engine);
+        assert_eq!(mill.trim("orders").await.unwrap(), 0);
+        assert_eq!(mill.status("orders", "two").await.unwrap().done, 110);
+        fast.stop().await;
+        slow.stop().await;
+        assert_eq!(two.numbers(), (0..110).collect::<Vec<_>>());
+        assert!(mill.trim("nothing").await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn the_lanes_are_trimmed_too_and_dead_letters_stay() {
+    for store in both() {
+        let mill = store.mill();
+        topic(&mill, false).await;
+        let desk = Desk::open();
+        let builder = mill.worker("orders").slots(4).ttl(LONG_TTL).poll(POLL);
+        let worker = builder.start(desk.seat_that("one", |_| Outcome::dead("no"))).await.unwrap();
+        mill.push("orders", "0").await.unwrap();
+        eventually("it is dead", async || {
+            let status = mill.status("orders", "default").await.unwrap();
+            (status.dead, status.claimed) == (1, 0)
+        })
+        .await;
+        store.clock.move_on(HOUR + HOUR);
+        assert_eq!(mill.trim("orders").await.unwrap(), 1, "{}", store.engine);
+        let letters = mill.dead_letters("orders", "default").await.unwrap();
+        assert_eq!(letters.list(10).await.unwrap().len(), 1, "{}", store.engine);
+        letters.drop(sawmill::Which::All).await.unwrap();
+        assert_eq!(mill.trim("orders").await.unwrap(), 1, "{}: the letter", store.engine);
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_topic_may_drop_what_is_old_and_unread() {
+    for store in both() {
+        let mill = store.mill();
+        topic(&mill, true).await;
+        let desk = Desk::open();
+        let first = worker(&mill, "default", &desk).await;
+        mill.push_many("orders", numbered(0..10)).await.unwrap();
+        done(&mill, "default", 10).await;
+        first.stop().await;
+        mill.push_many("orders", numbered(10..40)).await.unwrap();
+        store.clock.move_on(HOUR / 2);
+        mill.push_many("orders", numbered(40..50)).await.unwrap();
+        assert_eq!(mill.trim("orders").await.unwrap(), 0, "{}: nothing is old", store.engine);
+        store.clock.move_on(HOUR / 2 + Duration::from_secs(60));
+        let status = mill.status("orders", "default").await.unwrap();
+        assert_eq!(status.waiting, 40);
+        assert!(status.lag(store.clock.wall()) > HOUR);
+        assert_eq!(mill.trim("orders").await.unwrap(), 40, "{}: read or not", store.engine);
+        let status = mill.status("orders", "default").await.unwrap();
+        assert_eq!((status.waiting, status.done), (10, 10), "{}", store.engine);
+        assert!(status.lag(store.clock.wall()) < HOUR);
+        let second = worker(&mill, "default", &desk).await;
+        done(&mill, "default", 20).await;
+        second.stop().await;
+        let expected: Vec<usize> = (0..10).chain(40..50).collect();
+        assert_eq!(desk.numbers(), expected, "{}", store.engine);
+    }
+}
