@@ -38,9 +38,9 @@ invariants! {
     Cursor = 8, "a cursor never moves back, and all before it is done, claimed, retrying or dead";
     DueTime = 9, "no start before the due time";
     CountsConserve = 10, "counts conserve";
-    Cancelled = 12, "what was cancelled while it waited is not started";
     Drains = 11, "when faults end the backlog drains, and only the silent are declared dead";
     Unique = 12, "of messages with one name no two are live, and no name stays taken";
+    Cancelled = 13, "what was cancelled while it waited is not started";
 }
 
 impl fmt::Display for Invariant {

@@ -165,7 +165,7 @@ impl Book {
         });
     }
 
-    /// Invariant 12: the claim was taken before the cancellation was acknowledged.
+    /// Invariant 13: the claim was taken before the cancellation was acknowledged.
     fn not_cancelled(&mut self, group: usize, started: &Started<'_>, (topic, shard, _): Place) {
         let Some(tokens) = self.cancelled.get(&started.origin) else { return };
         let key =
