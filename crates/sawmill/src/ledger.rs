@@ -151,6 +151,11 @@ impl EntryKey {
         Self(format!("uniques/{}/{bucket:03}", topic.uid))
     }
 
+    /// Before the names of all of a topic's live unique messages.
+    pub fn all_uniques(topic: &Topic) -> Self {
+        Self(format!("uniques/{}/", topic.uid))
+    }
+
     /// A schedule of a topic.
     pub fn schedule(topic: &Topic, name: &str) -> Self {
         Self(format!("schedules/{}/{name}", topic.uid))

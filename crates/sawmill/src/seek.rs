@@ -7,6 +7,7 @@ use crate::log::Position;
 use crate::message::MessageId;
 use crate::mill::Sawmill;
 use crate::topic::{GroupName, Topic};
+use crate::unique;
 
 /// From where on a group is to handle messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,8 @@ impl Sawmill {
     ///
     /// The group may be at work: what its workers have in hand is finished, and shard by shard they go on from the new
     /// place. Retries that wait, messages that are not due, and dead letters stay as they are. A message that was trimmed
-    /// does not come back. In a group that delivers at most once this is the one way in which a message is started again.
+    /// does not come back. The names of [unique](crate::Push::unique) messages are free as far as this group is concerned: of
+    /// those that it skips it would never give them back. In a group that delivers at most once this is the one way in which a message is started again.
     ///
     /// ```
     /// use sawmill::{Context, Sawmill, Since};
@@ -58,6 +60,7 @@ impl Sawmill {
             let key = EntryKey::shard(&topic, &group, shard);
             self.change_shard(&key, |state| state.seek(place.clone()), |state| state.pass).await?;
         }
+        unique::settle_all(self, &topic, &group).await?;
         tracing::info!(topic = %topic.name, %group, ?since, "sent elsewhere");
         Ok(())
     }

@@ -299,6 +299,25 @@ pub(crate) async fn settle(
     Ok(())
 }
 
+/// Gives back all names that a group keeps taken: a person sent it elsewhere, and which messages it will never settle cannot
+/// be told.
+pub(crate) async fn settle_all(mill: &Sawmill, topic: &Topic, group: &GroupName) -> Result<()> {
+    let entries = mill.ledger().list(&EntryKey::all_uniques(topic)).await?;
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let groups = mill.groups_of(topic).await?;
+    for entry in entries {
+        change(mill, &entry.key, |bucket| {
+            let live = bucket.names.iter().filter(|(_, taken)| taken.until.is_none());
+            let live: Vec<_> = live.map(|(name, taken)| (name.clone(), taken.id)).collect();
+            live.iter().for_each(|(name, id)| bucket.settle(name, *id, group, &groups));
+        })
+        .await?;
+    }
+    Ok(())
+}
+
 fn by_bucket<'a>(
     topic: &Topic,
     messages: impl Iterator<Item = (&'a str, MessageId)>,

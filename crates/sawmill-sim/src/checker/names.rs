@@ -41,6 +41,9 @@ impl Book {
     }
 
     fn is_live(&self, id: MessageId, hidden: Hidden<'_>) -> bool {
+        if self.unwanted.contains(&id) {
+            return false;
+        }
         (0..self.rules.groups.len()).any(|group| {
             let runs = self.handled.get(&(group, id)).map_or(&[][..], |handling| &handling.runs);
             let mut ends = runs.iter().map(|run| self.runs[run.0].how);

@@ -181,13 +181,15 @@ impl Plan {
         let workers = workers(dice, groups.len());
         let mut messages = messages(dice, topics.len(), &groups);
         let pushers = pushers(dice, messages.len(), trouble.time);
+        let errands = errands(dice, trouble.time, &groups, &mut topics);
+        let seeks = errands.iter().any(|errand| matches!(errand.task, Task::Seek { .. }));
         // An engine that cannot tell, or has forgotten, may add a second one: that is said of it.
         let can_tell = idempotent && topics.iter().all(|topic| !topic.retention.is_zero());
-        if can_tell && dice.below(2) == 0 {
+        // A seek gives names back.
+        if can_tell && !seeks && dice.below(2) == 0 {
             name(dice, &mut messages);
         }
         let tick = (can_tell && dice.below(2) == 0).then(|| Duration::from_secs(2 + dice.below(10)));
-        let errands = errands(dice, trouble.time, &groups, &mut topics);
         Self {
             topics,
             groups,

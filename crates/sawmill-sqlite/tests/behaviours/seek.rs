@@ -137,3 +137,16 @@ async fn a_seek_that_makes_no_sense_is_refused_and_says_why() {
         mill.seek("orders", "totals", Since::Id(known)).await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seek_gives_the_names_of_unique_messages_back() {
+    for (mill, _place) in engines().await {
+        topic(&mill, "orders", 2).await;
+        let worker = mill.worker("orders").group("totals").start(|_: Context| async {}).await.unwrap();
+        worker.stop().await;
+        let skipped = mill.push("orders", Push::new("a").unique("one")).await.unwrap();
+        assert_eq!(mill.push("orders", Push::new("b").unique("one")).await.unwrap(), skipped);
+        mill.seek("orders", "totals", Since::Now).await.unwrap();
+        assert_ne!(mill.push("orders", Push::new("c").unique("one")).await.unwrap(), skipped);
+    }
+}
