@@ -40,6 +40,10 @@ pub struct GroupRules {
     pub logs_failures: bool,
     /// How many failures a message may have before it is given up.
     pub retries: u32,
+    /// How many messages of a topic may run at once.
+    pub limit: Option<usize>,
+    /// How many messages of a topic may start in a second.
+    pub rate: Option<usize>,
 }
 
 /// A place in the log: topic, shard and number.
@@ -128,6 +132,9 @@ pub(super) struct Run {
     pub(super) origin: MessageId,
     pub(super) place: Place,
     pub(super) token: Token,
+    /// The worker that runs it, by its member entry.
+    pub(super) worker: String,
+    pub(super) at: Duration,
     pub(super) how: Option<How>,
 }
 
@@ -161,6 +168,10 @@ pub struct Book {
     pub(super) orphans: Vec<(String, Token)>,
     /// Messages that the log has twice, or a copy of which it has twice.
     pub(super) doubled: BTreeSet<MessageId>,
+    /// The groups and topics that are paused, and since when nothing may start any more.
+    pub(super) paused: BTreeMap<(usize, String), Duration>,
+    /// Those that were paused since faults ended, if only for a while.
+    pub(super) held_up: BTreeSet<(usize, String)>,
     /// Messages that the ledger names as cancelled.
     pub(super) unwanted: BTreeSet<MessageId>,
     /// Those whose cancellation was acknowledged, and the last token of each shard at that moment.
@@ -189,6 +200,8 @@ impl Book {
             handled: BTreeMap::new(),
             orphans: Vec::new(),
             doubled: BTreeSet::new(),
+            paused: BTreeMap::new(),
+            held_up: BTreeSet::new(),
             unwanted: BTreeSet::new(),
             cancelled: BTreeMap::new(),
             names: BTreeMap::new(),

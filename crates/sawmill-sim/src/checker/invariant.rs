@@ -41,6 +41,8 @@ invariants! {
     Drains = 11, "when faults end the backlog drains, and only the silent are declared dead";
     Unique = 12, "of messages with one name no two are live, and no name stays taken";
     Cancelled = 13, "what was cancelled while it waited is not started";
+    Paused = 14, "a paused group starts nothing";
+    Limited = 15, "a limited group runs and starts no more than it may";
 }
 
 impl fmt::Display for Invariant {

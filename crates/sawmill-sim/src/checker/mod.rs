@@ -6,6 +6,7 @@
 
 mod book;
 mod ending;
+mod flow;
 mod invariant;
 mod members;
 mod messages;

@@ -26,9 +26,12 @@ impl Book {
             self.not_cancelled(group, started, place);
             self.in_order(group, started, place, hidden);
         }
+        self.not_paused(group, started);
+        let worker = place.and_then(|place| self.worker_of(group, place, started.token)).unwrap_or_default();
         let place = place.unwrap_or((usize::MAX, 0, 0));
-        let (id, origin, token) = (started.message.id, started.origin, started.token);
-        self.runs.push(Run { id, origin, place, token, how: None });
+        let (id, origin, token, at) = (started.message.id, started.origin, started.token, started.at);
+        self.runs.push(Run { id, origin, place, token, worker, at, how: None });
+        self.within_limits(group, started);
         self.handled.entry((group, origin)).or_default().runs.push(run);
         (run, before as u32)
     }

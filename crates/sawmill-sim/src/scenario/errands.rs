@@ -45,6 +45,21 @@ impl World {
                 self.checker.book().cancelled(id);
                 Ok(())
             }
+            Task::Pause { group, topic, time } => {
+                let (name, topic) = (&self.plan.groups[group].name, &self.plan.topics[topic].name);
+                let env = self.control.env(crate::control::NodeId::WORLD);
+                let paused = mill.pause(topic, name).await;
+                if paused.is_ok() {
+                    self.checker.book().paused(group, topic, self.control.now());
+                    env.sleep(time).await;
+                }
+                self.checker.book().resumed(group, topic);
+                // What was paused, perhaps without an answer, must not stay so.
+                while mill.resume(topic, name).await.is_err() {
+                    env.sleep(Duration::from_millis(300)).await;
+                }
+                paused
+            }
             Task::Seek { group, topic, place } => {
                 let (group, topic) = (&self.plan.groups[group].name, &self.plan.topics[topic].name);
                 let since = match place {

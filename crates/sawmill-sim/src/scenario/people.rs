@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sawmill::{
-    Context, Delivery, ErrorKind, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Worker, WorkerBuilder,
+    Context, Delivery, ErrorKind, Limit, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Worker,
+    WorkerBuilder,
 };
 
 use super::plan::{Manner, Plan, PushPlan, WorkerPlan};
@@ -88,6 +89,12 @@ impl World {
         }
         if let Some(most) = group.most_claimed {
             builder = builder.most_claimed(most);
+        }
+        if let Some(limit) = group.limit {
+            builder = builder.limit(Limit::running(limit));
+        }
+        if let Some(rate) = group.rate {
+            builder = builder.limit(Limit::per_second(rate));
         }
         builder
     }

@@ -70,6 +70,10 @@ pub struct GroupPlan {
     pub logs_failures: bool,
     /// The most messages that a worker may claim.
     pub most_claimed: Option<usize>,
+    /// How many messages of a topic may run at once.
+    pub limit: Option<u32>,
+    /// How many may start in a second.
+    pub rate: Option<u32>,
 }
 
 /// A worker to be.
@@ -140,6 +144,15 @@ pub struct Errand {
 pub enum Task {
     /// Cancels one of the messages that were pushed.
     Cancel(u64),
+    /// Pauses a group of a topic, and resumes it after a while.
+    Pause {
+        /// Which group.
+        group: usize,
+        /// Which topic.
+        topic: usize,
+        /// For how long.
+        time: Duration,
+    },
     /// Sends a group to another place of a topic.
     Seek {
         /// Which group.
@@ -177,11 +190,18 @@ impl Plan {
         let weather = Weather::roll(dice, idempotent);
         let trouble = Trouble::roll(dice, ttl, &weather);
         let mut topics = topics(dice);
-        let groups = groups(dice);
+        let mut groups = groups(dice);
         let workers = workers(dice, groups.len());
         let mut messages = messages(dice, topics.len(), &groups);
         let pushers = pushers(dice, messages.len(), trouble.time);
-        let errands = errands(dice, trouble.time, &groups, &mut topics);
+        let errands = errands(dice, trouble.time, ttl, &groups, &mut topics);
+        for group in &mut groups {
+            match dice.below(10) {
+                0..2 => group.limit = Some(1 + dice.below(4) as u32),
+                2 => group.rate = Some([5, 20][dice.below(2) as usize]),
+                _ => {}
+            }
+        }
         let seeks = errands.iter().any(|errand| matches!(errand.task, Task::Seek { .. }));
         // An engine that cannot tell, or has forgotten, may add a second one: that is said of it.
         let can_tell = idempotent && topics.iter().all(|topic| !topic.retention.is_zero());
@@ -214,6 +234,8 @@ impl Plan {
             ordered: group.ordered,
             once: group.once,
             logs_failures: group.logs_failures,
+            limit: group.limit.map(|limit| limit as usize),
+            rate: group.rate.map(|rate| rate as usize),
             retries: if group.once { 0 } else { group.retries.0 },
         };
         Rulebook { ttl: self.ttl, skew: self.trouble.skew, groups: self.groups.iter().map(group).collect() }
@@ -229,6 +251,8 @@ impl Plan {
     pub fn drain_limit(&self) -> Duration {
         let mut limit = Duration::from_secs(30) + 3 * self.ttl;
         for group in &self.groups {
+            let starts = self.messages.len() as u32 * (1 + group.retries.0) * (1 + self.seeks());
+            limit += group.rate.map_or(Duration::ZERO, |rate| 2 * Duration::from_secs(1) * starts / rate);
             for message in &self.messages {
                 let attempts = match message.manner {
                     Manner::Done | Manner::Dead => 1,
@@ -242,7 +266,13 @@ impl Plan {
     }
 }
 
-fn errands(dice: &mut Seeded, time: Duration, groups: &[GroupPlan], topics: &mut [TopicPlan]) -> Vec<Errand> {
+fn errands(
+    dice: &mut Seeded,
+    time: Duration,
+    ttl: Duration,
+    groups: &[GroupPlan],
+    topics: &mut [TopicPlan],
+) -> Vec<Errand> {
     let (cancels, mut seeks) = match dice.below(10) {
         0..5 => (0, 0),
         5..7 => (1 + dice.below(10), 0),
@@ -257,10 +287,16 @@ fn errands(dice: &mut Seeded, time: Duration, groups: &[GroupPlan], topics: &mut
         // What was trimmed does not come back.
         topics.iter_mut().for_each(|topic| topic.retention = Duration::from_secs(86_400));
     }
-    let count = cancels + seeks;
+    let pauses = [0, 0, 0, 1, 3][dice.below(5) as usize];
+    let count = cancels + seeks + pauses;
     let task = |nth: u64| {
         if nth < cancels {
             return Task::Cancel(dice.below(u64::MAX));
+        }
+        let (group, topic) =
+            (dice.below(groups.len() as u64) as usize, dice.below(topics.len() as u64) as usize);
+        if nth < cancels + pauses {
+            return Task::Pause { group, topic, time: ttl * (50 + dice.below(400) as u32) / 100 };
         }
         let place = match dice.below(4) {
             0 => Place::Start,
@@ -268,8 +304,7 @@ fn errands(dice: &mut Seeded, time: Duration, groups: &[GroupPlan], topics: &mut
             2 => Place::Message(dice.below(u64::MAX)),
             _ => Place::Time(dice.below(u64::MAX)),
         };
-        let (group, topic) = (dice.below(groups.len() as u64), dice.below(topics.len() as u64));
-        Task::Seek { group: group as usize, topic: topic as usize, place }
+        Task::Seek { group, topic, place }
     };
     let tasks: Vec<Task> = (0..count).map(task).collect();
     let between = time / (count as u32 + 1).max(1);
@@ -303,6 +338,8 @@ fn groups(dice: &mut Seeded) -> Vec<GroupPlan> {
             backoff: (first, first * 4),
             logs_failures: dice.below(10) == 0,
             most_claimed: [None, None, Some(1), Some(2), Some(5), Some(20)][dice.below(6) as usize],
+            limit: None,
+            rate: None,
         }
     };
     (0..count).map(group).collect()

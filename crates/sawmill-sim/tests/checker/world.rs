@@ -34,6 +34,8 @@ impl World {
             once,
             logs_failures: false,
             retries: 1,
+            limit: None,
+            rate: None,
         };
         let sim = Sim::new(0);
         let rules = Rulebook { ttl: TTL, skew: Duration::ZERO, groups: vec![group] };

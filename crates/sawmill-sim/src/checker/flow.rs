@@ -1,0 +1,76 @@
+//! What may not start although there is a slot for it: a group that is paused, or that has reached its limit.
+
+use std::time::Duration;
+
+use sawmill::Token;
+
+use super::book::{Book, Place, Run, Started};
+use super::invariant::Invariant;
+
+impl Book {
+    /// A pause was acknowledged. A worker that has not looked since stops by itself, at the latest a TTL after its last look.
+    pub fn paused(&mut self, group: usize, topic: &str, at: Duration) {
+        let from = at + self.rules.ttl;
+        self.held_up.insert((group, topic.to_owned()));
+        self.paused.entry((group, topic.to_owned())).or_insert(from);
+    }
+
+    /// The group is about to be resumed.
+    pub fn resumed(&mut self, group: usize, topic: &str) {
+        self.paused.remove(&(group, topic.to_owned()));
+    }
+
+    /// Invariant 14.
+    pub(super) fn not_paused(&mut self, group: usize, started: &Started<'_>) {
+        let from = self.paused.get(&(group, started.topic.to_owned())).copied();
+        let Some(from) = from else { return };
+        self.check(Invariant::Paused, started.at <= from, |_| {
+            let late = started.at.saturating_sub(from);
+            let what = format!(
+                "{} was started {late:?} after every worker must have known that {} is paused",
+                started.origin, started.topic
+            );
+            (what, vec![started.origin.to_string()])
+        });
+    }
+
+    /// The worker that holds the claim under which a message is started.
+    pub(super) fn worker_of(&self, group: usize, place: Place, token: Token) -> Option<String> {
+        let claims = &self.mirror(group, place)?.state.claims;
+        let claim = claims.iter().find(|claim| claim.token == token)?;
+        claim.owner.as_ref().map(|owner| owner.as_str().to_owned())
+    }
+
+    /// Invariant 15. What a worker still runs after it was declared dead does not count.
+    pub(super) fn within_limits(&mut self, group: usize, started: &Started<'_>) {
+        let (limit, rate) = (self.rules.groups[group].limit, self.rules.groups[group].rate);
+        if let Some(limit) = limit {
+            let running =
+                self.runs.iter().filter(|run| run.how.is_none() && self.counts(group, started, run));
+            let running = running.count();
+            self.check(Invariant::Limited, running <= limit, |_| {
+                let what = format!("{running} messages of {} run at once, and {limit} may", started.topic);
+                (what, vec![started.origin.to_string()])
+            });
+        }
+        if let Some(rate) = rate {
+            let since = started.at.saturating_sub(Duration::from_secs(1));
+            let lately = self.runs.iter().rev().take_while(|run| run.at > since);
+            let lately = lately.filter(|run| self.counts(group, started, run)).count();
+            // Each of those who share the rate may have saved up one start, or a tenth of a second's.
+            let most = rate + rate / 5 + 8;
+            self.check(Invariant::Limited, lately <= most, |_| {
+                let what =
+                    format!("{lately} messages of {} started within a second, and {rate} may", started.topic);
+                (what, vec![started.origin.to_string()])
+            });
+        }
+    }
+
+    /// True if this run is of the same topic, and of a worker that is a member of the group.
+    fn counts(&self, group: usize, started: &Started<'_>, run: &Run) -> bool {
+        let number = self.origins.get(&run.origin);
+        let same = number.is_some_and(|number| self.pushed[*number].intent.topic == started.topic);
+        same && self.member(group, &run.worker).is_some_and(|member| member.there)
+    }
+}
