@@ -49,7 +49,7 @@ use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
 use sawmill::{Error, ErrorKind, Result, Sawmill};
 use tokio::sync::oneshot;
 
-pub use store::Sqlite;
+pub use store::{Activity, Sqlite};
 
 const CAPABILITIES: Capabilities =
     Capabilities { max_payload_bytes: 16 << 20, idempotent_append: true, exactly_once: false };

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 
@@ -13,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::batch::Batch;
 use crate::error::{Failure, explain, explain_commit, unknown};
 use crate::news::{Bells, Ear};
+use crate::store::Tally;
 use crate::topics;
 
 /// How many pieces of work may wait. Who comes later waits before queueing.
@@ -86,10 +88,16 @@ where
 }
 
 impl Writer {
-    pub(crate) fn start(connection: Connection, path: &Path, namespace: &str, bells: Bells) -> Result<Self> {
+    pub(crate) fn start(
+        connection: Connection,
+        path: &Path,
+        namespace: &str,
+        bells: Bells,
+        tally: Arc<Tally>,
+    ) -> Result<Self> {
         let (letters, received) = channel();
         let ear = Ear::new(&connection).map_err(|error| explain(&error))?;
-        let desk = Desk { connection, namespace: namespace.to_owned(), bells, ear, leftovers: true };
+        let desk = Desk { connection, namespace: namespace.to_owned(), bells, ear, tally, leftovers: true };
         let thread = thread::Builder::new()
             .name("sawmill-sqlite-writer".to_owned())
             .spawn(move || desk.work_off(&received))
@@ -138,6 +146,7 @@ struct Desk {
     namespace: String,
     bells: Bells,
     ear: Ear,
+    tally: Arc<Tally>,
     /// True if there may be messages of deleted topics to remove.
     leftovers: bool,
 }
@@ -158,7 +167,9 @@ impl Desk {
                     self.ear.stay_awake();
                 }
                 Ok(Letter::Listen) => self.ear.stay_awake(),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.tally.looks.fetch_add(1, Ordering::Relaxed);
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.leftovers {
