@@ -38,8 +38,12 @@ pub(crate) fn append(
     let again = records.iter().any(|record| record.repeatable);
     let aside = again && (records.iter().any(later) || keeps_aside(connection, open.id)?);
     let mut insert = connection.prepare_cached(
+        "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    let mut insert_once = connection.prepare_cached(
         "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload, repeatable)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (topic, id) WHERE repeatable DO NOTHING",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1) ON CONFLICT (topic, id) WHERE repeatable DO NOTHING",
     )?;
     for record in records {
         if later(record) {
@@ -58,6 +62,7 @@ pub(crate) fn append(
         let topic_id = open.id;
         let shard = open.known(topic, record.shard)?;
         let headers = (!message.headers.is_empty()).then(|| message.headers.encode());
+        let insert = if again { &mut insert_once } else { &mut insert };
         let added = insert.execute(params![
             shard.next(),
             topic_id,
@@ -67,7 +72,6 @@ pub(crate) fn append(
             message.key.as_deref(),
             headers,
             &message.payload[..],
-            again.then_some(1),
         ])?;
         if added > 0 {
             shard.add();

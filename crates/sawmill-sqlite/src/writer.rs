@@ -163,7 +163,7 @@ impl Desk {
         loop {
             match self.next(letters) {
                 Ok(Letter::Work(first)) => {
-                    self.commit(gather(first, letters));
+                    self.commit(vec![first], Some(letters));
                     self.ear.stay_awake();
                 }
                 Ok(Letter::Listen) => self.ear.stay_awake(),
@@ -195,10 +195,10 @@ impl Desk {
         }
     }
 
-    /// Does these pieces of work and answers their callers. If they cannot be committed together, each is tried alone,
-    /// so that nobody fails because of another.
-    fn commit(&mut self, mut works: Vec<Box<dyn Work>>) {
-        let broken = match self.transact(&mut works) {
+    /// Does these pieces of work, and what comes meanwhile, and answers their callers. If they cannot be committed
+    /// together, each is tried alone, so that nobody fails because of another.
+    fn commit(&mut self, mut works: Vec<Box<dyn Work>>, letters: Option<&Receiver<Letter>>) {
+        let broken = match self.transact(&mut works, letters) {
             Ok(()) => return works.into_iter().for_each(|work| work.answer()),
             Err(broken) => broken,
         };
@@ -215,16 +215,26 @@ impl Desk {
         if once_only || works.len() == 1 {
             works.into_iter().for_each(|work| work.fail(error()));
         } else {
-            works.into_iter().for_each(|work| self.commit(vec![work]));
+            works.into_iter().for_each(|work| self.commit(vec![work], None));
         }
     }
 
-    fn transact(&mut self, works: &mut [Box<dyn Work>]) -> Result<(), Broken> {
+    fn transact(
+        &mut self,
+        works: &mut Vec<Box<dyn Work>>,
+        letters: Option<&Receiver<Letter>>,
+    ) -> Result<(), Broken> {
         let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
         run("BEGIN IMMEDIATE").map_err(Broken::Begin)?;
         let mut batch = Batch::new(&self.connection, &self.namespace);
-        for work in works {
+        let (mut done, mut weight) = (0, 0usize);
+        while let Some(work) = works.get_mut(done) {
             work.attempt(&mut batch).map_err(Broken::Work)?;
+            weight = weight.saturating_add(work.weight());
+            done += 1;
+            if done == works.len() && weight < HEAVY {
+                works.extend(letters.and_then(more_work));
+            }
         }
         batch.finish().map_err(Broken::Work)?;
         let (messages, entries, leftovers) = (batch.messages_changed, batch.entries_changed, batch.leftovers);
@@ -240,19 +250,14 @@ impl Desk {
     }
 }
 
-/// This work and what else is queued, as much as one transaction should hold.
-fn gather(first: Box<dyn Work>, letters: &Receiver<Letter>) -> Vec<Box<dyn Work>> {
-    let mut weight = first.weight();
-    let mut works = vec![first];
-    while weight < HEAVY {
+/// The next piece of work that is queued.
+fn more_work(letters: &Receiver<Letter>) -> Option<Box<dyn Work>> {
+    loop {
         match letters.try_recv() {
-            Ok(Letter::Work(work)) => {
-                weight = weight.saturating_add(work.weight());
-                works.push(work);
-            }
+            Ok(Letter::Work(work)) => return Some(work),
+            // Work makes it listen as well.
             Ok(Letter::Listen) => {}
-            Err(_) => break,
+            Err(_) => return None,
         }
     }
-    works
 }

@@ -36,8 +36,9 @@ pub struct Context {
     pub(crate) source: Arc<Source>,
     pub(crate) attempt: u32,
     pub(crate) token: Token,
-    pub(crate) cancelled: CancellationToken,
-    pub(crate) stopping: CancellationToken,
+    // Shared, because cloning a token takes a lock.
+    pub(crate) cancelled: Arc<CancellationToken>,
+    pub(crate) stopping: Arc<CancellationToken>,
 }
 
 /// Where a context's message comes from.

@@ -77,7 +77,7 @@ struct Held {
     dirty: bool,
     /// Nothing of it is started any more: it is to be given back.
     closing: bool,
-    cancelled: CancellationToken,
+    cancelled: Arc<CancellationToken>,
 }
 
 impl Bench {
@@ -146,6 +146,7 @@ impl Bench {
         now: Moment,
     ) -> Ticket {
         let Incoming { source, topic, claim, messages, cancelled } = incoming;
+        self.pace.weigh(messages.len(), messages.iter().map(|message| message.payload.len()).sum());
         self.tickets += 1;
         let ticket = self.tickets;
         let mut open = 0;

@@ -54,7 +54,7 @@ fn take(bench: &mut Bench, source: usize, keys: &[&str]) -> Ticket {
 
 fn take_claim(bench: &mut Bench, source: usize, keys: &[&str], claim: Claim) -> Ticket {
     let messages = (0..).zip(keys).map(|(i, key)| message(i, key)).collect();
-    let incoming = Incoming { source, topic: 0, claim, messages, cancelled: CancellationToken::new() };
+    let incoming = Incoming { source, topic: 0, claim, messages, cancelled: Arc::default() };
     bench.take(incoming, |_| Some(SECOND), at(0))
 }
 
@@ -212,13 +212,8 @@ fn a_block_that_is_gone_from_the_log_is_dropped() {
     let mut bench = bench(1);
     let mut adopted = claim(7, 3);
     adopted.done = [1].into_iter().collect();
-    let incoming = Incoming {
-        source: 0,
-        topic: 0,
-        claim: adopted,
-        messages: Vec::new(),
-        cancelled: CancellationToken::new(),
-    };
+    let incoming =
+        Incoming { source: 0, topic: 0, claim: adopted, messages: Vec::new(), cancelled: Arc::default() };
     bench.take(incoming, |_| None, at(0));
     assert_eq!(bench.reports(0)[0].1.fates[&Fate::Dropped].iter().collect::<Vec<_>>(), [0, 2]);
 }

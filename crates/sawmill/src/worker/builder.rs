@@ -157,8 +157,10 @@ impl WorkerBuilder {
             self.agree_on_group(&topic, &group).await?;
             sources.extend(self.lanes(index, topic, &group).await?);
         }
-        // How far to grab ahead; ordered groups hold more, since messages wait in line behind others with their key.
-        let ahead = (2 * GRAB_MOST).max(self.slots);
+        // How far to grab ahead: several blocks, so that handlers that take no time need not wait for the store. Ordered groups
+        // hold more than they grab ahead, since messages wait in line behind others with their key.
+        let ahead = GRAB_MOST * if self.ordered { 2 } else { 8 };
+        let ahead = ahead.max(self.slots);
         let most = match self.ordered {
             true => ahead.saturating_mul(2),
             false => ahead.saturating_add(self.slots.saturating_mul(4)),
@@ -174,7 +176,7 @@ impl WorkerBuilder {
         let shared = Arc::new(Shared {
             bench: Mutex::new(Bench::new(limits)),
             wake: Notify::new(),
-            stop: CancellationToken::new(),
+            stop: Arc::default(),
             abort: CancellationToken::new(),
             foreman_done: CancellationToken::new(),
             drains: AtomicU64::new(0),

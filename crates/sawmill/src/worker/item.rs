@@ -40,7 +40,7 @@ pub(crate) struct Start {
     pub(crate) item: Item,
     pub(crate) source: usize,
     pub(crate) token: Token,
-    pub(crate) cancelled: CancellationToken,
+    pub(crate) cancelled: Arc<CancellationToken>,
 }
 
 /// What follows when a handler has ended.
@@ -78,5 +78,6 @@ pub(crate) struct Incoming {
     pub(crate) topic: usize,
     pub(crate) claim: Claim,
     pub(crate) messages: Vec<Message>,
-    pub(crate) cancelled: CancellationToken,
+    /// Shared, because cloning a token takes a lock.
+    pub(crate) cancelled: Arc<CancellationToken>,
 }

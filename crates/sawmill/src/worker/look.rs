@@ -1,6 +1,7 @@
 //! Looking around: who is there, what did the dead leave, and which shards are whose.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::decide::{Change, Decided, decide};
 use super::foreman::Foreman;
@@ -197,7 +198,7 @@ impl Foreman {
             topic: self.spec(index).topic_index,
             claim,
             messages,
-            cancelled: self.shared.abort.child_token(),
+            cancelled: Arc::new(self.shared.abort.child_token()),
         };
         let mut bench = self.shared.bench();
         if bench.me() != me && !planted::is(Bug::RemovedGoesOn) {

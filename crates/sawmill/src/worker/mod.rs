@@ -88,7 +88,7 @@ struct Shared {
     /// Wakes the foreman.
     wake: Notify,
     /// Finish what runs, then leave.
-    stop: CancellationToken,
+    stop: Arc<CancellationToken>,
     /// Drop what runs, then leave.
     abort: CancellationToken,
     foreman_done: CancellationToken,
