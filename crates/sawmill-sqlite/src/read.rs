@@ -135,6 +135,20 @@ pub(crate) fn find(
     Ok(None)
 }
 
+/// When the first message of a topic that is kept aside is due.
+pub(crate) fn next_due(
+    connection: &Connection,
+    namespace: &str,
+    topic: &Topic,
+) -> Result<Option<Timestamp>, Failure> {
+    let seen = Seen::new(connection, namespace, topic)?;
+    let next: Option<i64> = connection
+        .prepare_cached("SELECT min(due_ms) FROM aside WHERE topic = ?1")?
+        .query_row(params![seen.id], |row| row.get(0))?;
+    // A time that makes no sense is due at once: promoting it will say what is wrong.
+    Ok(next.map(|ms| to_time(ms).unwrap_or_default()))
+}
+
 /// See [`sawmill::log::Log::positions`].
 pub(crate) fn positions(
     connection: &Connection,

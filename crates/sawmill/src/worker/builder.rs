@@ -34,7 +34,7 @@ pub struct WorkerBuilder {
     pub(super) retry: RetryPolicy,
     pub(super) on_failure: OnFailure,
     pub(super) ttl: Duration,
-    pub(super) poll: Duration,
+    pub(super) poll: Option<Duration>,
     pub(super) most_claimed: Option<usize>,
 }
 
@@ -56,7 +56,7 @@ impl WorkerBuilder {
             retry: RetryPolicy::default(),
             on_failure: OnFailure::Dead,
             ttl: Duration::from_secs(10),
-            poll: Duration::from_secs(1),
+            poll: None,
             most_claimed: None,
         }
     }
@@ -110,9 +110,10 @@ impl WorkerBuilder {
         self
     }
 
-    /// How often to look for messages when no hint comes; 1 second if not set.
+    /// How often to look for messages when no hint comes; what the engine [suggests](crate::Capabilities::idle_poll) if
+    /// not set.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.poll = poll;
+        self.poll = Some(poll);
         self
     }
 
@@ -176,6 +177,8 @@ impl WorkerBuilder {
         let shared = Arc::new(Shared {
             bench: Mutex::new(Bench::new(limits)),
             wake: Notify::new(),
+            tend: Notify::new(),
+            poll: self.poll.unwrap_or_else(|| self.mill.log().capabilities().idle_poll),
             stop: Arc::default(),
             abort: CancellationToken::new(),
             foreman_done: CancellationToken::new(),
@@ -218,10 +221,11 @@ impl WorkerBuilder {
                 TTL_RANGE.end()
             )));
         }
-        if self.poll < SHORTEST_POLL {
+        if let Some(poll) = self.poll
+            && poll < SHORTEST_POLL
+        {
             return Err(Error::invalid(format!(
-                "polling every {:?} is next to no pause and would load the store: choose {SHORTEST_POLL:?} or longer",
-                self.poll
+                "polling every {poll:?} is next to no pause and would load the store: choose {SHORTEST_POLL:?} or longer"
             )));
         }
         if self.delivery == Delivery::ExactlyOnce {

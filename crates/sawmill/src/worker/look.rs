@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::decide::{Change, Decided, decide};
-use super::foreman::Foreman;
+use super::foreman::{Foreman, SHORTEST_LOOK};
 use super::item::Incoming;
 use crate::claim::{Claim, Token, WorkerId};
 use crate::error::{ErrorKind, Result};
@@ -16,9 +17,37 @@ use crate::retry::Next;
 use crate::ring;
 use crate::shard::ShardState;
 
+/// The longest time between two looks at who is there: what a dead worker held must run again soon after its TTL.
+const LONGEST_LOOK: Duration = Duration::from_millis(2500);
+
 impl Foreman {
+    /// How often to look at who is there. Others must be found dead in time, however seldom this worker polls for messages.
+    pub(super) fn look_interval(&self) -> Duration {
+        LONGEST_LOOK.min(self.shared.poll).min(self.shared.builder.ttl / 4)
+    }
+
+    /// Looks at who is there; when somebody has come or gone, and now and then, at everything.
+    pub(super) async fn look(&mut self, me: &WorkerId) -> Result<()> {
+        let shared = self.shared.clone();
+        let env = shared.env();
+        let interval = self.look_interval();
+        let well = env.now() + interval / 2 >= self.look_well_from;
+        if well || self.meet_members(me).await? {
+            self.look_around(me).await?;
+            let seldom = shared.poll.min(shared.builder.ttl);
+            self.look_well_from = env.now() + env.dice().jitter(seldom);
+        }
+        let now = env.now();
+        self.look_from = now + interval / 2;
+        self.look_at = now + env.dice().jitter(interval) + interval / 4;
+        if let Some(death) = self.sightings.first_death() {
+            self.look_at = self.look_at.min(death.max(now + SHORTEST_LOOK));
+        }
+        Ok(())
+    }
+
     /// Reads the group's entries and its members, declares the silent dead, and takes over what nobody works.
-    pub(super) async fn look_around(&mut self, me: &WorkerId) -> Result<()> {
+    async fn look_around(&mut self, me: &WorkerId) -> Result<()> {
         let shared = self.shared.clone();
         let ledger = shared.builder.mill.ledger();
         for topic in shared.topics() {
@@ -46,9 +75,6 @@ impl Foreman {
         if !planted::is(Bug::HintsOnly) {
             self.maybe_anywhere();
         }
-        // Others must be found dead in time, however seldom this worker polls for messages.
-        let interval = shared.builder.poll.min(shared.builder.ttl / 4);
-        self.look_at = shared.env().now() + shared.env().dice().jitter(interval);
         Ok(())
     }
 
@@ -67,7 +93,8 @@ impl Foreman {
         self.sources[index].known = Some((version, state));
     }
 
-    async fn meet_members(&mut self, me: &WorkerId) -> Result<()> {
+    /// Reads who is there, and declares the silent dead. True if somebody has come or gone.
+    async fn meet_members(&mut self, me: &WorkerId) -> Result<bool> {
         let shared = self.shared.clone();
         let ledger = shared.builder.mill.ledger();
         let mut entries = ledger.list(&EntryKey::members(&shared.group)).await?;
@@ -86,7 +113,9 @@ impl Foreman {
             }
         }
         let members: BTreeSet<String> = entries.iter().map(|entry| entry.key.last().to_owned()).collect();
-        if members != self.members {
+        let changed = members != self.members;
+        if changed {
+            shared.tend.notify_one();
             tracing::info!(group = %shared.group, members = members.len(), "the set of workers has changed");
             shared.counts().rebalances += 1;
             self.members = members;
@@ -114,7 +143,7 @@ impl Foreman {
         }
         self.order = (0..self.sources.len()).collect();
         self.order.sort_by_key(|index| rank[*index]);
-        Ok(())
+        Ok(changed)
     }
 
     /// Takes over claims that nobody works. In ordered groups only of the shards that the ring gives to this worker.

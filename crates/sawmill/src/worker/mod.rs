@@ -19,6 +19,7 @@ mod tender;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
@@ -87,6 +88,10 @@ struct Shared {
     bench: Mutex<Bench>,
     /// Wakes the foreman.
     wake: Notify,
+    /// Wakes the tender: the set of workers has changed.
+    tend: Notify,
+    /// How often to look for messages when no hint comes.
+    poll: Duration,
     /// Finish what runs, then leave.
     stop: Arc<CancellationToken>,
     /// Drop what runs, then leave.
