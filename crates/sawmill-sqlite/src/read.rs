@@ -66,7 +66,7 @@ pub(crate) fn read(
             };
             let last = shard.last().unsigned_abs();
             let found = if last > wish.after {
-                messages(connection, shard.base, wish.after, last, wish.limit, BLOCK_BYTES)?
+                messages(connection, shard.base, wish.after, LAST_NUMBER as u64, wish.limit, BLOCK_BYTES)?
             } else {
                 Run::default()
             };

@@ -202,6 +202,8 @@ impl Desk {
                     self.ear.stay_awake();
                 }
                 Ok(None) => {}
+                // It did not wait: there is something else to do.
+                Err(RecvTimeoutError::Timeout) if self.leftovers => {}
                 Err(RecvTimeoutError::Timeout) => {
                     self.tally.looks.fetch_add(1, Ordering::Relaxed);
                     inbox.heard = Written::ANYTHING;
