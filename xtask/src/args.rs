@@ -41,6 +41,9 @@ const SOAK_START: u64 = 1_000_000;
 
 /// The engines that can be measured, and the package whose `bench` example does it.
 const BENCHES: &[(&str, &str)] = &[("sqlite", "sawmill-sqlite")];
+/// What a benchmark may be told, and goes to it as it is: options with a number, and those that stand alone.
+const BENCH_NUMBERS: &[&str] = &["--n", "--rounds", "--latency-seconds", "--backlog", "--idle-seconds"];
+const BENCH_FLAGS: &[&str] = &["--quick", "--json"];
 
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, UsageError> {
     let mut words = Vec::new();
@@ -54,7 +57,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, Us
     if task == "sim" {
         return Ok(Task::Sim { args: rest.to_vec() });
     }
-    let mut typed = Typed::split(rest, &["--only", "--start", "--n"])?;
+    let with_value = [&["--only", "--start"], BENCH_NUMBERS].concat();
+    let mut typed = Typed::split(rest, &with_value)?;
     if matches!(task.as_str(), "help" | "-h" | "--help") || typed.flag("--help") || typed.flag("-h") {
         return Ok(Task::Help);
     }
@@ -93,12 +97,15 @@ fn meant_bench(typed: &mut Typed) -> Result<Task, UsageError> {
         return Err(UsageError(format!("there is no benchmark of `{engine}`; there is {names}")));
     };
     let mut args = Vec::new();
-    if let Some(n) = typed.number("--n")? {
-        args.extend(["--n".to_owned(), n.to_string()]);
+    for name in BENCH_NUMBERS {
+        if let Some(number) = typed.number(name)? {
+            args.extend([(*name).to_owned(), number.to_string()]);
+        }
     }
-    if typed.flag("--json") {
-        args.push("--json".to_owned());
+    if let Some(only) = typed.value("--only") {
+        args.extend(["--only".to_owned(), only]);
     }
+    args.extend(BENCH_FLAGS.iter().filter(|name| typed.flag(name)).map(|name| (*name).to_owned()));
     Ok(Task::Bench { package, args })
 }
 
@@ -216,9 +223,9 @@ mod tests {
 
     #[test]
     fn bench_names_an_engine_and_passes_its_options_on() {
-        let args = ["--n", "500", "--json"].map(String::from).to_vec();
+        let args = ["--n", "500", "--only", "idle", "--json"].map(String::from).to_vec();
         assert_eq!(
-            parsed("bench sqlite --json --n=500"),
+            parsed("bench sqlite --json --only idle --n=500"),
             Ok(Task::Bench { package: "sawmill-sqlite", args })
         );
     }
@@ -237,6 +244,7 @@ mod tests {
             ("bench", "needs an engine: sqlite"),
             ("bench oracle", "`oracle`"),
             ("bench sqlite --n -1", "`-1`"),
+            ("bench sqlite --fast", "`--fast`"),
         ] {
             let message = parsed(line).expect_err(line);
             assert!(message.contains(wrong), "{line}: {message}");

@@ -29,9 +29,15 @@ Tasks:
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      Run the simulation for long, on seeds the gate does not try
       --start SEED            First seed [default: 1000000]
-  bench ENGINE              Measure an engine: sqlite
-      --n N                   How many messages
-      --json                  Print the result as JSON
+  bench ENGINE              Measure an engine beside its raw store: sqlite
+      --quick                 A small run, to see that it works
+      --only PART[,PART]      Measure these only: throughput, single, latency, backlog, idle
+      --n N                   Messages pushed and worked in a round [default: 500000]
+      --rounds N              Rounds, of which the best counts [default: 3]
+      --latency-seconds N     How long to push now and then [default: 10]
+      --backlog N             Messages that wait in the larger backlog [default: 5000000]
+      --idle-seconds N        How long to watch an idle worker [default: 20]
+      --json                  Print the figures as JSON
   help                      Show this text
 
 Examples:
@@ -40,7 +46,8 @@ Examples:
   cargo xtask sim --seeds 100 --start 7     seeds 7 to 106
   cargo xtask sim --mutants                 does the simulation find the planted bugs?
   cargo xtask soak --start 5000000          twenty thousand new seeds
-  cargo xtask bench sqlite --n 100000       push and work 100,000 messages
+  cargo xtask bench sqlite                  all figures, in some minutes
+  cargo xtask bench sqlite --only idle      what a worker costs that has nothing to do
 
 Environment:
   CI=true             A skipped test or step is a failure

@@ -50,6 +50,7 @@ impl Log for SimLog {
             max_payload_bytes: 1 << 20,
             idempotent_append: self.inside.settings.idempotent_append,
             exactly_once: false,
+            idle_poll: Duration::from_secs(1),
         }
     }
 

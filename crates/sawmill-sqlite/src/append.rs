@@ -1,5 +1,7 @@
 //! What changes the log: appending, promoting what has become due, and trimming.
 
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, OptionalExtension, params};
 use sawmill::clock::Timestamp;
 use sawmill::log::{Promoted, Record};
@@ -34,12 +36,21 @@ pub(crate) fn append(
         }
     }
     let later = |record: &Record| record.message.due.is_some_and(|due| due > now);
+    if !records.iter().any(|record| record.repeatable || later(record)) {
+        append_new(connection, open, topic, records)?;
+        batch.messages_changed = true;
+        return Ok(());
+    }
     // Most topics keep nothing aside: then there is nothing to compare with.
     let again = records.iter().any(|record| record.repeatable);
     let aside = again && (records.iter().any(later) || keeps_aside(connection, open.id)?);
     let mut insert = connection.prepare_cached(
+        "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    let mut insert_once = connection.prepare_cached(
         "INSERT INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload, repeatable)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (topic, id) WHERE repeatable DO NOTHING",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1) ON CONFLICT (topic, id) WHERE repeatable DO NOTHING",
     )?;
     for record in records {
         if later(record) {
@@ -58,6 +69,7 @@ pub(crate) fn append(
         let topic_id = open.id;
         let shard = open.known(topic, record.shard)?;
         let headers = (!message.headers.is_empty()).then(|| message.headers.encode());
+        let insert = if again { &mut insert_once } else { &mut insert };
         let added = insert.execute(params![
             shard.next(),
             topic_id,
@@ -67,7 +79,6 @@ pub(crate) fn append(
             message.key.as_deref(),
             headers,
             &message.payload[..],
-            again.then_some(1),
         ])?;
         if added > 0 {
             shard.add();
@@ -75,6 +86,60 @@ pub(crate) fn append(
     }
     batch.messages_changed = true;
     Ok(())
+}
+
+/// Appends messages that are due and cannot be there yet, many in a statement: starting one costs as much as storing a
+/// message does.
+fn append_new(
+    connection: &Connection,
+    open: &mut OpenTopic,
+    topic: &Topic,
+    records: &[Record],
+) -> Result<(), Failure> {
+    let chunks = records.chunks_exact(MANY);
+    let rest = chunks.remainder();
+    for (chunk, sql) in
+        chunks.map(|chunk| (chunk, &*INSERT_MANY)).chain(rest.chunks(1).map(|one| (one, &*INSERT_ONE)))
+    {
+        let mut insert = connection.prepare_cached(sql)?;
+        insert.raw_bind_parameter(1, open.id)?;
+        for (record, at) in chunk.iter().zip((2..).step_by(COLUMNS)) {
+            let message = &record.message;
+            let shard = open.known(topic, record.shard)?;
+            insert.raw_bind_parameter(at, shard.next())?;
+            shard.add();
+            insert.raw_bind_parameter(at + 1, message.id.as_u128().to_be_bytes())?;
+            insert.raw_bind_parameter(at + 2, from_time(message.created))?;
+            insert.raw_bind_parameter(at + 3, message.due.map(from_time))?;
+            insert.raw_bind_parameter(at + 4, message.key.as_deref())?;
+            let headers = (!message.headers.is_empty()).then(|| message.headers.encode());
+            insert.raw_bind_parameter(at + 5, headers)?;
+            insert.raw_bind_parameter(at + 6, &message.payload[..])?;
+        }
+        insert.raw_execute()?;
+    }
+    Ok(())
+}
+
+/// How many messages one statement appends, and how many values each has that are its own.
+const MANY: usize = 16;
+const COLUMNS: usize = 7;
+
+static INSERT_ONE: LazyLock<String> = LazyLock::new(|| insert_new(1));
+static INSERT_MANY: LazyLock<String> = LazyLock::new(|| insert_new(MANY));
+
+/// A position that is taken is a damaged database: then all is undone, not this statement alone, so that SQLite need not
+/// keep a journal for each.
+fn insert_new(count: usize) -> String {
+    let row = |first: usize| {
+        let own: Vec<String> = (first + 1..first + COLUMNS).map(|at| format!("?{at}")).collect();
+        format!("(?{first}, ?1, {})", own.join(", "))
+    };
+    let rows: Vec<String> = (2..).step_by(COLUMNS).take(count).map(row).collect();
+    format!(
+        "INSERT OR ROLLBACK INTO message (pos, topic, id, created_ms, due_ms, key, headers, payload) VALUES {}",
+        rows.join(", ")
+    )
 }
 
 fn keeps_aside(connection: &Connection, topic: i64) -> rusqlite::Result<bool> {

@@ -117,8 +117,25 @@ impl OpenShard {
             .prepare_cached("SELECT ref, last, kept FROM shard WHERE topic = ?1 AND number = ?2")?
             .query_row(params![topic, number], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
             .optional()?;
-        let (reference, last, kept): (i64, i64, i64) =
-            row.ok_or_else(|| corrupt(format!("topic t{topic} without shard {number}")))?;
+        let row = row.ok_or_else(|| corrupt(format!("topic t{topic} without shard {number}")))?;
+        Self::checked(topic, number, row)
+    }
+
+    /// The first shards of a topic, in order.
+    pub(crate) fn find_all(connection: &Connection, topic: i64, shards: u16) -> Result<Vec<Self>, Failure> {
+        let mut select = connection
+            .prepare_cached("SELECT ref, last, kept FROM shard WHERE topic = ?1 ORDER BY number LIMIT ?2")?;
+        let mut rows = select.query(params![topic, shards])?;
+        let mut found = Vec::with_capacity(shards.into());
+        for number in 0..shards {
+            let row =
+                rows.next()?.ok_or_else(|| corrupt(format!("topic t{topic} without shard {number}")))?;
+            found.push(Self::checked(topic, number, (row.get(0)?, row.get(1)?, row.get(2)?))?);
+        }
+        Ok(found)
+    }
+
+    fn checked(topic: i64, number: u16, (reference, last, kept): (i64, i64, i64)) -> Result<Self, Failure> {
         let sound = (0..=LAST_NUMBER).contains(&last) && (0..=last).contains(&kept);
         if !sound || !(1..1 << 23).contains(&reference) {
             let what =

@@ -38,21 +38,27 @@ mod row;
 mod schema;
 mod store;
 mod topics;
+mod touch;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
 use sawmill::{Error, ErrorKind, Result, Sawmill};
 use tokio::sync::oneshot;
 
-pub use store::Sqlite;
+pub use store::{Activity, Sqlite};
 
-const CAPABILITIES: Capabilities =
-    Capabilities { max_payload_bytes: 16 << 20, idempotent_append: true, exactly_once: false };
+const CAPABILITIES: Capabilities = Capabilities {
+    max_payload_bytes: 16 << 20,
+    idempotent_append: true,
+    exactly_once: false,
+    idle_poll: Duration::from_secs(5),
+};
 
 /// The engine behind `sqlite:PATH`. The file is created if it is not there; its folder must be.
 ///

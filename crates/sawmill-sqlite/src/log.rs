@@ -65,6 +65,13 @@ impl Log for Sqlite {
 
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
         let mut whole = Promoted::default();
+        // Most often nothing is due: then there is nothing to write.
+        let (namespace, asked) = (self.namespace(), topic.clone());
+        let next =
+            self.readers().read(move |connection| read::next_due(connection, &namespace, &asked)).await?;
+        if next.is_none_or(|due| due > now) {
+            return Ok(Promoted { moved: 0, next_due: next });
+        }
         loop {
             let (topic, step) = (topic.clone(), PROMOTE.min(limit - whole.moved));
             let part =

@@ -13,6 +13,9 @@ use crate::row::{Chunk, LAST_NUMBER, SELECT_MESSAGES, from_time, message, to_tim
 /// A block ends early when it holds this much: large messages come a few at a time.
 const BLOCK_BYTES: usize = 32 << 20;
 
+/// Up to so many shards are looked up one by one.
+const FEW: usize = 2;
+
 /// A wish to read a shard after a number.
 pub(crate) struct Wish {
     pub(crate) shard: u16,
@@ -51,14 +54,25 @@ pub(crate) fn read(
     wishes: &[Wish],
 ) -> Result<Vec<Block>, Failure> {
     let seen = Seen::new(connection, namespace, topic)?;
+    // An idle worker asks for all shards again and again: one look tells which of them have something.
+    let all =
+        if wishes.len() > FEW { OpenShard::find_all(connection, seen.id, seen.shards)? } else { Vec::new() };
     wishes
         .iter()
         .map(|wish| {
-            let base = seen.shard(wish.shard)?.base;
-            let found = messages(connection, base, wish.after, LAST_NUMBER as u64, wish.limit, BLOCK_BYTES)?;
+            let shard = match all.get(usize::from(wish.shard)) {
+                Some(shard) => *shard,
+                None => seen.shard(wish.shard)?,
+            };
+            let last = shard.last().unsigned_abs();
+            let found = if last > wish.after {
+                messages(connection, shard.base, wish.after, LAST_NUMBER as u64, wish.limit, BLOCK_BYTES)?
+            } else {
+                Run::default()
+            };
             let end = found.last.unwrap_or(wish.after);
             // A block that is not full ends where the shard ends.
-            let more = found.cut && first_after(connection, base, end)?.is_some();
+            let more = found.cut && end < last;
             Ok(Block {
                 span: Span::from_range(wish.after, end, found.messages.len()),
                 messages: found.messages,
@@ -119,6 +133,20 @@ pub(crate) fn find(
         }
     }
     Ok(None)
+}
+
+/// When the first message of a topic that is kept aside is due.
+pub(crate) fn next_due(
+    connection: &Connection,
+    namespace: &str,
+    topic: &Topic,
+) -> Result<Option<Timestamp>, Failure> {
+    let seen = Seen::new(connection, namespace, topic)?;
+    let next: Option<i64> = connection
+        .prepare_cached("SELECT min(due_ms) FROM aside WHERE topic = ?1")?
+        .query_row(params![seen.id], |row| row.get(0))?;
+    // A time that makes no sense is due at once: promoting it will say what is wrong.
+    Ok(next.map(|ms| to_time(ms).unwrap_or_default()))
 }
 
 /// See [`sawmill::log::Log::positions`].
@@ -206,6 +234,7 @@ fn first_after(connection: &Connection, base: i64, after: u64) -> Result<Option<
 }
 
 /// Messages that follow one another.
+#[derive(Default)]
 struct Run {
     messages: Vec<Message>,
     /// The number of the last of them.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sawmill::Result;
 use sawmill::engine::Namespace;
@@ -56,6 +57,7 @@ pub struct Sqlite {
 struct Open {
     namespace: Arc<str>,
     bells: Bells,
+    tally: Arc<Tally>,
     // Dropped in this order: the writer closes the last connection.
     readers: Readers,
     writer: Writer,
@@ -79,10 +81,11 @@ impl Sqlite {
     pub fn open(path: impl AsRef<Path>, namespace: &Namespace) -> Result<Sqlite> {
         let path = path.as_ref();
         let connection = schema::open(path)?;
+        let tally = Arc::new(Tally::default());
         let readers = Readers::start(path)?;
         let bells = Bells::default();
-        let writer = Writer::start(connection, path, namespace.as_str(), bells.clone())?;
-        let open = Open { namespace: namespace.as_str().into(), bells, readers, writer };
+        let writer = Writer::start(connection, path, namespace.as_str(), bells.clone(), tally.clone())?;
+        let open = Open { namespace: namespace.as_str().into(), bells, tally, readers, writer };
         Ok(Sqlite { open: Arc::new(open) })
     }
 
@@ -90,11 +93,23 @@ impl Sqlite {
         self.open.namespace.clone()
     }
 
+    /// What was done on this database since it was opened here.
+    pub fn activity(&self) -> Activity {
+        let tally = &self.open.tally;
+        Activity {
+            reads: tally.reads.load(Ordering::Relaxed),
+            writes: tally.writes.load(Ordering::Relaxed),
+            looks: tally.looks.load(Ordering::Relaxed),
+        }
+    }
+
     pub(crate) fn readers(&self) -> &Readers {
+        self.open.tally.reads.fetch_add(1, Ordering::Relaxed);
         &self.open.readers
     }
 
     pub(crate) fn writer(&self) -> &Writer {
+        self.open.tally.writes.fetch_add(1, Ordering::Relaxed);
         &self.open.writer
     }
 
@@ -111,6 +126,26 @@ impl Sqlite {
         self.open.writer.listen();
         hints
     }
+}
+
+/// How often a database was used through one [`Sqlite`] and its clones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Activity {
+    /// Calls that read.
+    pub reads: u64,
+    /// Calls that write. Those that come together share a transaction.
+    pub writes: u64,
+    /// How often it was looked, because some time had passed, whether other processes have written.
+    pub looks: u64,
+}
+
+/// Where an [`Activity`] is counted.
+#[derive(Default)]
+pub(crate) struct Tally {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    pub(crate) looks: AtomicU64,
 }
 
 impl fmt::Debug for Sqlite {

@@ -2,8 +2,9 @@
 //! when that is committed: many small writes at once cost one sync of the disk together.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
@@ -12,8 +13,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::batch::Batch;
 use crate::error::{Failure, explain, explain_commit, unknown};
-use crate::news::{Bells, Ear};
+use crate::news::{Bells, Ear, Written};
+use crate::store::Tally;
 use crate::topics;
+use crate::touch::{Listener, Toucher};
 
 /// How many pieces of work may wait. Who comes later waits before queueing.
 const QUEUE: usize = 1024;
@@ -24,6 +27,9 @@ const HEAVY: usize = 8 << 20;
 pub(crate) struct Writer {
     letters: Option<Sender<Letter>>,
     room: Arc<Semaphore>,
+    toucher: Toucher,
+    /// Hears of other processes, since somebody wants to; none if the system cannot tell.
+    listener: OnceLock<Option<Listener>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -31,7 +37,12 @@ pub(crate) struct Writer {
 enum Letter {
     Work(Box<dyn Work>),
     /// Somebody wants to hear of news: do not wait for work alone.
-    Listen,
+    Listen {
+        /// Touches are heard.
+        hears: bool,
+    },
+    /// Somebody, perhaps this process, has written.
+    Heard(Written),
 }
 
 /// A piece of work with a caller who waits for the answer.
@@ -86,15 +97,37 @@ where
 }
 
 impl Writer {
-    pub(crate) fn start(connection: Connection, path: &Path, namespace: &str, bells: Bells) -> Result<Self> {
+    pub(crate) fn start(
+        connection: Connection,
+        path: &Path,
+        namespace: &str,
+        bells: Bells,
+        tally: Arc<Tally>,
+    ) -> Result<Self> {
         let (letters, received) = channel();
         let ear = Ear::new(&connection).map_err(|error| explain(&error))?;
-        let desk = Desk { connection, namespace: namespace.to_owned(), bells, ear, leftovers: true };
+        let toucher = Toucher::new(path).map_err(|error| crate::no_thread(path, error))?;
+        let touches = toucher.clone();
+        let desk = Desk {
+            connection,
+            namespace: namespace.to_owned(),
+            bells,
+            ear,
+            tally,
+            toucher: touches,
+            leftovers: true,
+        };
         let thread = thread::Builder::new()
             .name("sawmill-sqlite-writer".to_owned())
             .spawn(move || desk.work_off(&received))
             .map_err(|error| crate::no_thread(path, error))?;
-        Ok(Self { letters: Some(letters), room: Arc::new(Semaphore::new(QUEUE)), thread: Some(thread) })
+        Ok(Self {
+            letters: Some(letters),
+            room: Arc::new(Semaphore::new(QUEUE)),
+            toucher,
+            listener: OnceLock::new(),
+            thread: Some(thread),
+        })
     }
 
     /// Does a piece of work in a transaction, perhaps with others. It is done again from the start if the transaction
@@ -115,15 +148,23 @@ impl Writer {
 
     /// Has the thread look for what other processes write.
     pub(crate) fn listen(&self) {
-        if let Some(letters) = &self.letters {
+        let Some(letters) = &self.letters else { return };
+        let listener = self.listener.get_or_init(|| {
+            let letters = letters.clone();
             // A thread that has ended hears nothing; hints may be lost.
-            let _ = letters.send(Letter::Listen);
-        }
+            let heard = move |written| drop(letters.send(Letter::Heard(written)));
+            Listener::start(&self.toucher, heard)
+                .inspect_err(|error| tracing::debug!(%error, "others are not heard; asking at intervals"))
+                .ok()
+        });
+        let _ = letters.send(Letter::Listen { hears: listener.is_some() });
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        // The listener has a way to the thread, too.
+        self.listener.take();
         self.letters = None;
         if let Some(thread) = self.thread.take() {
             // Waits for the last connection to close, which folds the write-ahead log into the file.
@@ -138,6 +179,8 @@ struct Desk {
     namespace: String,
     bells: Bells,
     ear: Ear,
+    tally: Arc<Tally>,
+    toucher: Toucher,
     /// True if there may be messages of deleted topics to remove.
     leftovers: bool,
 }
@@ -152,13 +195,19 @@ enum Broken {
 impl Desk {
     fn work_off(mut self, letters: &Receiver<Letter>) {
         loop {
-            match self.next(letters) {
-                Ok(Letter::Work(first)) => {
-                    self.commit(gather(first, letters));
+            let mut inbox = Inbox { letters, heard: Written::default(), hears: false };
+            match self.next(letters).map(|letter| inbox.open(letter)) {
+                Ok(Some(first)) => {
+                    self.commit(vec![first], Some(&mut inbox));
                     self.ear.stay_awake();
                 }
-                Ok(Letter::Listen) => self.ear.stay_awake(),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(None) => {}
+                // It did not wait: there is something else to do.
+                Err(RecvTimeoutError::Timeout) if self.leftovers => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.tally.looks.fetch_add(1, Ordering::Relaxed);
+                    inbox.heard = Written::ANYTHING;
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.leftovers {
@@ -167,8 +216,12 @@ impl Desk {
                     false
                 });
             }
-            if self.bells.are_heard() && self.ear.heard(&self.connection) {
-                self.bells.ring_both();
+            if inbox.hears {
+                self.ear.hears();
+            }
+            let heard = if self.ear.must_ask() { Written::ANYTHING } else { inbox.heard };
+            if heard != Written::default() && self.bells.are_heard() {
+                self.bells.ring(self.ear.ask(&self.connection, heard));
             }
         }
     }
@@ -184,10 +237,10 @@ impl Desk {
         }
     }
 
-    /// Does these pieces of work and answers their callers. If they cannot be committed together, each is tried alone,
-    /// so that nobody fails because of another.
-    fn commit(&mut self, mut works: Vec<Box<dyn Work>>) {
-        let broken = match self.transact(&mut works) {
+    /// Does these pieces of work, and what comes meanwhile, and answers their callers. If they cannot be committed
+    /// together, each is tried alone, so that nobody fails because of another.
+    fn commit(&mut self, mut works: Vec<Box<dyn Work>>, inbox: Option<&mut Inbox<'_>>) {
+        let broken = match self.transact(&mut works, inbox) {
             Ok(()) => return works.into_iter().for_each(|work| work.answer()),
             Err(broken) => broken,
         };
@@ -204,44 +257,66 @@ impl Desk {
         if once_only || works.len() == 1 {
             works.into_iter().for_each(|work| work.fail(error()));
         } else {
-            works.into_iter().for_each(|work| self.commit(vec![work]));
+            works.into_iter().for_each(|work| self.commit(vec![work], None));
         }
     }
 
-    fn transact(&mut self, works: &mut [Box<dyn Work>]) -> Result<(), Broken> {
+    fn transact(
+        &mut self,
+        works: &mut Vec<Box<dyn Work>>,
+        mut inbox: Option<&mut Inbox<'_>>,
+    ) -> Result<(), Broken> {
         let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
         run("BEGIN IMMEDIATE").map_err(Broken::Begin)?;
         let mut batch = Batch::new(&self.connection, &self.namespace);
-        for work in works {
+        let (mut done, mut weight) = (0, 0usize);
+        while let Some(work) = works.get_mut(done) {
             work.attempt(&mut batch).map_err(Broken::Work)?;
+            weight = weight.saturating_add(work.weight());
+            done += 1;
+            if done == works.len() && weight < HEAVY {
+                works.extend(inbox.as_mut().and_then(|inbox| inbox.more_work()));
+            }
         }
         batch.finish().map_err(Broken::Work)?;
-        let (messages, entries, leftovers) = (batch.messages_changed, batch.entries_changed, batch.leftovers);
+        let written = Written { messages: batch.messages_changed, entries: batch.entries_changed };
+        let leftovers = batch.leftovers;
         run("COMMIT").map_err(Broken::Commit)?;
         self.leftovers |= leftovers;
-        if messages {
-            self.bells.messages.send_replace(());
-        }
-        if entries {
-            self.bells.entries.send_replace(());
-        }
+        self.bells.ring(written);
+        self.toucher.touch(written);
         Ok(())
     }
 }
 
-/// This work and what else is queued, as much as one transaction should hold.
-fn gather(first: Box<dyn Work>, letters: &Receiver<Letter>) -> Vec<Box<dyn Work>> {
-    let mut weight = first.weight();
-    let mut works = vec![first];
-    while weight < HEAVY {
-        match letters.try_recv() {
-            Ok(Letter::Work(work)) => {
-                weight = weight.saturating_add(work.weight());
-                works.push(work);
+/// What has arrived, and what of it is not work, for afterwards.
+struct Inbox<'a> {
+    letters: &'a Receiver<Letter>,
+    heard: Written,
+    hears: bool,
+}
+
+impl Inbox<'_> {
+    /// The work in a letter, if it is about work.
+    fn open(&mut self, letter: Letter) -> Option<Box<dyn Work>> {
+        match letter {
+            Letter::Work(work) => return Some(work),
+            Letter::Heard(written) => self.heard.add(written),
+            Letter::Listen { hears } => {
+                self.heard = Written::ANYTHING;
+                self.hears |= hears;
             }
-            Ok(Letter::Listen) => {}
-            Err(_) => break,
         }
+        None
     }
-    works
+
+    /// The next piece of work that is queued.
+    fn more_work(&mut self) -> Option<Box<dyn Work>> {
+        while let Ok(letter) = self.letters.try_recv() {
+            if let Some(work) = self.open(letter) {
+                return Some(work);
+            }
+        }
+        None
+    }
 }

@@ -145,22 +145,26 @@ async fn what_cannot_be_is_refused_and_changes_nothing() {
 async fn a_message_that_is_there_is_not_added_again() {
     let place = Place::new();
     let log = place.open();
+    let again = |mut records: Vec<Record>| {
+        records.iter_mut().for_each(|record| record.repeatable = true);
+        records
+    };
     let (one, two) = (topic(&log, "one", 2).await, topic(&log, "two", 1).await);
-    log.append(&one, NOW, records(0, [1, 2, 1])).await.unwrap();
-    log.append(&one, NOW, records(0, [2, 3])).await.unwrap();
-    log.append(&one, NOW, records(1, [3, 4])).await.unwrap();
-    log.append(&two, NOW, records(0, [1])).await.unwrap();
+    log.append(&one, NOW, again(records(0, [1, 2, 1]))).await.unwrap();
+    log.append(&one, NOW, again(records(0, [2, 3]))).await.unwrap();
+    log.append(&one, NOW, again(records(1, [3, 4]))).await.unwrap();
+    log.append(&two, NOW, again(records(0, [1]))).await.unwrap();
     assert_eq!(ids(&log, &one, 0).await, [1, 2, 3]);
     assert_eq!(ids(&log, &one, 1).await, [4]);
     assert_eq!(ids(&log, &two, 0).await, [1]);
     // Also what is kept aside counts, and what is readable is not kept aside again.
-    log.append(&one, NOW, vec![later(10, 5), later(10, 6), later(1, 5)]).await.unwrap();
-    log.append(&one, NOW, records(0, [10])).await.unwrap();
-    log.append(&one, NOW, vec![later(11, 5), records(0, [11]).remove(0)]).await.unwrap();
+    log.append(&one, NOW, again(vec![later(10, 5), later(10, 6), later(1, 5)])).await.unwrap();
+    log.append(&one, NOW, again(records(0, [10]))).await.unwrap();
+    log.append(&one, NOW, again(vec![later(11, 5), records(0, [11]).remove(0)])).await.unwrap();
     assert_eq!(ids(&log, &one, 0).await, [1, 2, 3]);
     assert_eq!(log.backlog(&one, &[]).await.unwrap().aside, 2);
     log.promote(&one, NOW + Duration::from_secs(1), 10).await.unwrap();
-    log.append(&one, NOW, vec![later(10, 5000), later(11, 5000)]).await.unwrap();
+    log.append(&one, NOW, again(vec![later(10, 5000), later(11, 5000)])).await.unwrap();
     assert_eq!(ids(&log, &one, 0).await, [1, 2, 3, 10, 11]);
     assert_eq!(log.backlog(&one, &[]).await.unwrap().aside, 0);
 }

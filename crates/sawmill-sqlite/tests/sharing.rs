@@ -5,9 +5,15 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::process::Command;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use sawmill::ErrorKind;
+#[cfg(target_os = "linux")]
+use sawmill::env::Env;
 use sawmill::ledger::{Commit, EntryKey, Ledger, Version, Write};
+#[cfg(target_os = "linux")]
+use sawmill::log::Hints;
 use sawmill::log::{Log, Position};
 use sawmill_sqlite::Sqlite;
 use support::{NOW, Place, id_list, ids, message, read, records, soon, topic};
@@ -35,6 +41,37 @@ async fn two_openings_see_what_the_other_writes_and_hear_of_it() {
     assert_eq!(one.commit(write).await.unwrap(), Commit::Done(Version(1)));
     soon("a hint of the other's commit", later.next()).await;
     assert!(two.get(&EntryKey::raw("a")).await.unwrap().is_some());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn others_are_heard_without_asking_and_a_closed_store_hears_no_more() {
+    let place = Place::new();
+    let (one, two) = (place.open(), place.open());
+    let topic = topic(&one, "emails", 1).await;
+    let (mut news, mut watch) = (two.news(), two.watch());
+    // What was written before may be heard of once.
+    while hinted(&mut news).await {}
+    for id in 1..=5 {
+        one.append(&topic, NOW, records(0, [id])).await.unwrap();
+        soon("a hint of the other's append", news.next()).await;
+    }
+    while hinted(&mut watch).await {}
+    while hinted(&mut news).await {}
+    let write = Write { key: EntryKey::raw("a"), expect: None, value: Some("v".into()) };
+    one.commit(write).await.unwrap();
+    soon("a hint of the other's commit", watch.next()).await;
+    assert!(!hinted(&mut news).await, "an entry is no message");
+    assert_eq!(two.activity().looks, 0, "all that was heard, not asked for");
+    let closed = tokio::task::spawn_blocking(move || drop(two));
+    soon("the threads have ended", closed).await.unwrap();
+    one.append(&topic, NOW, records(0, [6])).await.unwrap();
+}
+
+/// True if there is a hint within a moment.
+#[cfg(target_os = "linux")]
+async fn hinted(hints: &mut Hints) -> bool {
+    Env::system().within(Duration::from_millis(300), hints.next()).await.is_some()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

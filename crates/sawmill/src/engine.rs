@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -46,6 +47,9 @@ pub struct Capabilities {
     pub idempotent_append: bool,
     /// A handler's own writes and the mark that its message is done can be one transaction.
     pub exactly_once: bool,
+    /// How often a worker with nothing to do should look for messages nevertheless, unless it is told otherwise: seldom
+    /// where hints of new messages can be relied on.
+    pub idle_poll: Duration,
 }
 
 impl Capabilities {

@@ -97,7 +97,17 @@ pub fn beat_interval(ttl: Duration) -> Duration {
 /// What this worker has seen of the others, and since when.
 #[derive(Debug, Default)]
 pub struct Sightings {
-    seen: BTreeMap<String, (Version, Moment)>,
+    seen: BTreeMap<String, Sighting>,
+}
+
+/// An entry as it was seen.
+#[derive(Debug)]
+struct Sighting {
+    version: Version,
+    /// When it was first seen like this.
+    since: Moment,
+    /// When it is dead if it stays like this.
+    until: Moment,
 }
 
 impl Sightings {
@@ -108,7 +118,7 @@ impl Sightings {
         let mut silent = Vec::new();
         for entry in entries {
             let since = match before.get(entry.key.as_str()) {
-                Some((version, since)) if *version == entry.version => *since,
+                Some(seen) if seen.version == entry.version => seen.since,
                 _ => now,
             };
             let ttl = Member::decode(entry).map_or(ttl, |member| Duration::from_millis(member.ttl_ms));
@@ -116,9 +126,15 @@ impl Sightings {
             if now.since(since) >= ttl {
                 silent.push(entry.clone());
             }
-            self.seen.insert(entry.key.as_str().to_owned(), (entry.version, since));
+            let seen = Sighting { version: entry.version, since, until: since + ttl };
+            self.seen.insert(entry.key.as_str().to_owned(), seen);
         }
         silent
+    }
+
+    /// When the first of them is dead, if it stays silent: looking again earlier tells nothing about that.
+    pub fn first_death(&self) -> Option<Moment> {
+        self.seen.values().map(|seen| seen.until).min()
     }
 }
 
@@ -179,6 +195,17 @@ mod tests {
         let running = vec![Running { id, topic, since: Timestamp::from_millis(5), note }];
         let new = Member { running, ..old };
         assert_eq!(Member::decode(&Entry { value: new.encode(), ..entry("a", 1) }).unwrap(), new);
+    }
+
+    #[test]
+    fn the_first_death_is_that_of_the_one_silent_for_longest() {
+        let mut sightings = Sightings::default();
+        assert_eq!(sightings.first_death(), None);
+        sightings.look(&[entry("a", 1), entry("b", 1)], at(0), TTL);
+        sightings.look(&[entry("a", 2), entry("b", 1)], at(3), TTL);
+        assert_eq!(sightings.first_death(), Some(at(10)));
+        sightings.look(&[entry("a", 2)], at(4), TTL);
+        assert_eq!(sightings.first_death(), Some(at(13)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -16,8 +17,12 @@ use crate::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, 
 use crate::message::{Message, MessageId};
 use crate::topic::{Topic, TopicName, TopicSpec};
 
-const CAPABILITIES: Capabilities =
-    Capabilities { max_payload_bytes: 16 << 20, idempotent_append: true, exactly_once: false };
+const CAPABILITIES: Capabilities = Capabilities {
+    max_payload_bytes: 16 << 20,
+    idempotent_append: true,
+    exactly_once: false,
+    idle_poll: Duration::from_secs(5),
+};
 
 /// The engine behind `memory:`. Every opening is a store of its own.
 #[derive(Debug, Clone, Copy, Default)]

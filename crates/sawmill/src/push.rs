@@ -103,10 +103,15 @@ impl Sawmill {
     }
 }
 
+/// How many messages of a large push follow one another in a shard, at least.
+const LONG_RUN: usize = 250;
+
 /// Messages without a key are spread over the shards in runs, each push beginning at the next shard: a block of a run
-/// is read and claimed at once, and a large push has work for many workers.
+/// is read and claimed at once, and a large push has work for many workers. A very large one makes few long runs, which
+/// cost less to store than many short ones.
 fn keyless_shard(first: usize, nth: usize, count: usize, shards: u16) -> u16 {
-    let run = count.div_ceil(usize::from(shards)).max(1);
+    let least = if count < 2 * LONG_RUN { 1 } else { LONG_RUN };
+    let run = count.div_ceil(usize::from(shards)).max(least);
     (first.wrapping_add(nth / run) % usize::from(shards)) as u16
 }
 
@@ -120,5 +125,8 @@ mod tests {
         assert_eq!(shards, [1, 1, 2, 2, 3, 3, 0, 0]);
         assert_eq!(keyless_shard(usize::MAX, 3, 4, 4), (usize::MAX.wrapping_add(3) % 4) as u16);
         assert!((0..5).all(|nth| keyless_shard(7, nth, 5, 1) == 0));
+        let shards: Vec<u16> = (0..1000).map(|nth| keyless_shard(14, nth, 1000, 16)).collect();
+        assert_eq!(shards.iter().step_by(250).collect::<Vec<_>>(), [&14, &15, &0, &1], "in long runs");
+        assert!(shards.chunk_by(|a, b| a == b).all(|run| run.len() == 250));
     }
 }

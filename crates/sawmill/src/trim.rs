@@ -40,7 +40,9 @@ impl Sawmill {
                     needed.extend(state.needed_from().cloned());
                 }
             }
-            for (shard, needed) in (0..).zip(&needed) {
+            // Nothing lies before the beginning.
+            let begun = |needed: &Vec<Position>| !needed.contains(&Position::default());
+            for (shard, needed) in (0..).zip(&needed).filter(|(_, needed)| begun(needed)) {
                 dropped += self.trim_shard(topic, shard, needed, before).await?;
             }
         }

@@ -214,6 +214,8 @@ impl Bench {
         now: Moment,
     ) -> Ticket {
         let Incoming { source, topic, claim, messages, unwanted, cancelled } = incoming;
+        let bytes = messages.iter().map(|message| message.payload.len()).sum();
+        self.trays[topic].pace.weigh(messages.len(), bytes);
         self.tickets += 1;
         let ticket = self.tickets;
         let mut open = 0;
@@ -274,7 +276,7 @@ impl Bench {
             claimed: open,
             running: 0,
             closing: false,
-            cancelled: Arc::new(cancelled),
+            cancelled,
         };
         self.held.insert(ticket, held);
         ticket

@@ -68,7 +68,7 @@ fn take_claim(bench: &mut Bench, source: usize, keys: &[&str], claim: Claim) -> 
 
 fn take_of(bench: &mut Bench, topic: usize, source: usize, keys: &[&str], claim: Claim) -> Ticket {
     let messages = (0..).zip(keys).map(|(i, key)| message(i, key)).collect();
-    let (unwanted, cancelled) = (Arc::default(), CancellationToken::new());
+    let (unwanted, cancelled) = (Arc::default(), Arc::default());
     let incoming = Incoming { source, topic, claim, messages, unwanted, cancelled };
     bench.take(incoming, |_| Some(SECOND), at(0))
 }
@@ -236,7 +236,7 @@ fn a_block_that_is_gone_from_the_log_is_dropped() {
         claim: adopted,
         messages: Vec::new(),
         unwanted: Arc::default(),
-        cancelled: CancellationToken::new(),
+        cancelled: Arc::default(),
     };
     bench.take(incoming, |_| None, at(0));
     assert_eq!(bench.reports(0)[0].1.fates[&Fate::Dropped].iter().collect::<Vec<_>>(), [0, 2]);

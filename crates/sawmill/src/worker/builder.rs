@@ -38,7 +38,7 @@ pub struct WorkerBuilder {
     pub(super) retry: RetryPolicy,
     pub(super) on_failure: OnFailure,
     pub(super) ttl: Duration,
-    pub(super) poll: Duration,
+    pub(super) poll: Option<Duration>,
     pub(super) most_claimed: Option<usize>,
     pub(super) timeout: Option<Duration>,
     pub(super) hooks: Hooks,
@@ -65,7 +65,7 @@ impl WorkerBuilder {
             retry: RetryPolicy::default(),
             on_failure: OnFailure::Dead,
             ttl: Duration::from_secs(10),
-            poll: Duration::from_secs(1),
+            poll: None,
             most_claimed: None,
             timeout: None,
             hooks: Hooks::default(),
@@ -124,9 +124,10 @@ impl WorkerBuilder {
         self
     }
 
-    /// How often to look for messages when no hint comes; 1 second if not set.
+    /// How often to look for messages when no hint comes; what the engine [suggests](crate::Capabilities::idle_poll) if
+    /// not set.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.poll = poll;
+        self.poll = Some(poll);
         self
     }
 
@@ -259,6 +260,8 @@ impl WorkerBuilder {
             wake: Notify::new(),
             more: Notify::new(),
             beat_now: Notify::new(),
+            tend: Notify::new(),
+            poll: self.poll.unwrap_or_else(|| self.mill.log().capabilities().idle_poll),
             stop,
             abort: CancellationToken::new(),
             foreman_done: CancellationToken::new(),
@@ -286,8 +289,9 @@ impl WorkerBuilder {
     /// How much the worker may have in hand.
     fn limits(&self, work: &Work) -> Limits {
         let slots = self.slots.saturating_mul(work.batch());
-        // How far to grab ahead; ordered groups hold more, since messages wait in line behind others with their key.
-        let ahead = (2 * GRAB_MOST).max(slots);
+        // How far to grab ahead: several blocks, so that handlers that take no time need not wait for the store. Ordered groups
+        // hold more than they grab ahead, since messages wait in line behind others with their key.
+        let ahead = (GRAB_MOST * if self.ordered { 2 } else { 8 }).max(slots);
         let most = match self.ordered {
             true => ahead.saturating_mul(2),
             false => ahead.saturating_add(slots.saturating_mul(4)),
@@ -323,10 +327,11 @@ impl WorkerBuilder {
                 TTL_RANGE.end()
             )));
         }
-        if self.poll < SHORTEST_POLL {
+        if let Some(poll) = self.poll
+            && poll < SHORTEST_POLL
+        {
             return Err(Error::invalid(format!(
-                "polling every {:?} is next to no pause and would load the store: choose {SHORTEST_POLL:?} or longer",
-                self.poll
+                "polling every {poll:?} is next to no pause and would load the store: choose {SHORTEST_POLL:?} or longer"
             )));
         }
         if self.timeout == Some(Duration::ZERO) {

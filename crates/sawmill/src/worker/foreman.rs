@@ -29,8 +29,8 @@ pub(super) const PROGRESS: Duration = Duration::from_millis(500);
 const FRUITLESS_NEWS: u32 = 10;
 const NEWS_PAUSE: Duration = Duration::from_millis(5);
 /// The shortest time between two looks around, whatever the hints say.
-const SHORTEST_LOOK: Duration = Duration::from_millis(100);
-/// The shortest wait when nothing happens; the longest is the builder's `poll`.
+pub(super) const SHORTEST_LOOK: Duration = Duration::from_millis(100);
+/// The shortest wait when nothing happens.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 
 /// What the foreman knows of a shard, in the order of [`Shared::sources`].
@@ -68,7 +68,11 @@ pub(super) struct Foreman {
     pub(super) adopted: Vec<(usize, Claim)>,
     pub(super) members: BTreeSet<String>,
     pub(super) sightings: Sightings,
+    /// From when on a round that takes place anyway looks around, and when one takes place for it.
+    pub(super) look_from: Moment,
     pub(super) look_at: Moment,
+    /// From when on a look is at everything, and not only at who is there.
+    pub(super) look_well_from: Moment,
     /// How often there were news since messages were last found.
     pub(super) fruitless_news: u32,
     pub(super) drain: u64,
@@ -95,7 +99,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
         adopted: Vec::new(),
         members: BTreeSet::new(),
         sightings: Sightings::default(),
+        look_from: Moment::default(),
         look_at: Moment::default(),
+        look_well_from: Moment::default(),
         fruitless_news: 0,
         drain: 0,
         wait: FIRST_WAIT,
@@ -149,8 +155,11 @@ impl Foreman {
         let now = self.shared.env().now();
         let drain = self.shared.drains.load(Ordering::SeqCst);
         let wants_look = self.shared.bench().take_wants_look();
-        if now >= self.look_at || drain > self.drain || wants_look {
-            self.look_around(&me).await?;
+        if now >= self.look_from.min(self.look_at) || drain > self.drain || wants_look {
+            if drain > self.drain || wants_look {
+                self.look_well_from = now;
+            }
+            self.look(&me).await?;
             self.drain = drain;
         }
         self.fetch_adopted().await?;
@@ -168,7 +177,12 @@ impl Foreman {
         for source in &mut self.sources {
             source.known = None;
         }
-        self.look_at = Moment::default();
+        self.look_well();
+    }
+
+    /// The next round looks at everything.
+    fn look_well(&mut self) {
+        (self.look_from, self.look_well_from) = (Moment::default(), Moment::default());
     }
 
     fn is_drained(&self) -> bool {
@@ -194,7 +208,9 @@ impl Foreman {
     async fn rest(&mut self, news: &mut Hints, watch: &mut Hints) {
         let env = self.shared.env().clone();
         let now = env.now();
-        let idle_until = now + env.dice().jitter(self.wait);
+        // Idle waiting backs off until the looks come more often; of these every few look for messages as well.
+        let backs_off = self.me.is_none() || self.wait < self.look_interval();
+        let idle_until = if backs_off { now + env.dice().jitter(self.wait) } else { self.look_at };
         let mut until = idle_until;
         let has_room;
         {
@@ -226,12 +242,13 @@ impl Foreman {
             () = watch.next(), if self.is_kept_out() => {
                 // Sooner than planned, but never later: hints may come all the time.
                 self.look_at = self.look_at.min(now + SHORTEST_LOOK);
+                self.look_well_from = self.look_at;
             }
             () = env.sleep(until.since(now)) => {
                 slot::fill(&self.shared);
-                if env.now() >= idle_until {
-                    // Idle waiting backs off, and is reset by work.
-                    self.wait = (self.wait * 2).min(self.shared.builder.poll);
+                if backs_off && env.now() >= idle_until {
+                    // It is reset by work.
+                    self.wait = (self.wait * 2).min(self.shared.poll);
                     if !planted::is(Bug::HintsOnly) {
                         self.maybe_anywhere();
                     }
@@ -248,7 +265,7 @@ impl Foreman {
             () = self.shared.stop.cancelled() => {}
             () = env.sleep(env.dice().jitter(self.wait)) => {}
         }
-        self.wait = (self.wait * 2).min(self.shared.builder.poll);
+        self.wait = (self.wait * 2).min(self.shared.poll);
     }
 
     /// True if this worker could do more if another did something first: it holds a shard that the ring now gives to this

@@ -34,8 +34,8 @@ impl Foreman {
         source.mine && !held_by_another && !self.shared.bench().is_closing(index)
     }
 
-    /// The sources to read next: one that is known to have more, or all of which nothing is known. Topics in the order
-    /// of their priority; own shards first, and others only when a slot would be idle. With it, how much room there is.
+    /// The sources to read next: as many as there is room for of those that are known to have more, or all of which nothing
+    /// is known. Topics in the order of their priority; own shards first, and others only when a slot would be idle. With it, how much room there is.
     fn pick(&mut self) -> (Vec<usize>, usize) {
         let now = self.shared.env().now();
         let (rooms, idle): (Vec<usize>, Vec<bool>) = {
@@ -63,7 +63,9 @@ impl Foreman {
         let turn = self.turn % picked.len();
         picked.rotate_left(turn);
         if self.sources[picked[0]].maybe == Maybe::Yes {
-            picked.truncate(1);
+            // Claims that are written at the same time cost little more than one.
+            picked.retain(|index| self.sources[*index].maybe == Maybe::Yes);
+            picked.truncate((room / BLOCK).max(1));
         } else {
             picked.retain(|index| self.sources[*index].maybe == Maybe::Unknown);
             picked.truncate(room.max(LOOK_AHEAD));

@@ -95,5 +95,6 @@ pub(crate) struct Incoming {
     pub(crate) messages: Vec<Message>,
     /// Those of them that a person has cancelled.
     pub(crate) unwanted: Arc<Unwanted>,
-    pub(crate) cancelled: CancellationToken,
+    /// Shared, because cloning a token takes a lock.
+    pub(crate) cancelled: Arc<CancellationToken>,
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use super::decide::{Change, Decided, decide};
-use super::foreman::{Foreman, Source};
+use super::foreman::{Foreman, SHORTEST_LOOK, Source};
 use super::gate::Sight;
 use super::item::Incoming;
 use crate::cancel::Unwanted;
@@ -21,9 +22,39 @@ use crate::retry::Next;
 use crate::ring;
 use crate::shard::ShardState;
 
+/// The longest time between two looks at who is there: what a dead worker held must run again soon after its TTL.
+const LONGEST_LOOK: Duration = Duration::from_millis(2500);
+
 impl Foreman {
+    /// How often to look at who is there. Others must be found dead in time, however seldom this worker polls for messages.
+    pub(super) fn look_interval(&self) -> Duration {
+        LONGEST_LOOK.min(self.shared.poll).min(self.shared.builder.ttl / 4)
+    }
+
+    /// Looks at who is there; when somebody has come or gone, and now and then, at everything.
+    pub(super) async fn look(&mut self, me: &WorkerId) -> Result<()> {
+        let shared = self.shared.clone();
+        let env = shared.env();
+        let interval = self.look_interval();
+        // What is in hand may have been cancelled, or taken; and shares of a limit move with the members.
+        let involved = shared.bench().in_hand() > 0 || shared.builder.limit.is_some();
+        let well = involved || env.now() + interval / 2 >= self.look_well_from;
+        if well || self.see_others(me).await? {
+            self.look_around(me).await?;
+            let seldom = shared.poll.min(shared.builder.ttl);
+            self.look_well_from = env.now() + env.dice().jitter(seldom);
+        }
+        let now = env.now();
+        self.look_from = now + interval / 2;
+        self.look_at = now + env.dice().jitter(interval) + interval / 4;
+        if let Some(death) = self.sightings.first_death() {
+            self.look_at = self.look_at.min(death.max(now + SHORTEST_LOOK));
+        }
+        Ok(())
+    }
+
     /// Reads the group's entries and its members, declares the silent dead, and takes over what nobody works.
-    pub(super) async fn look_around(&mut self, me: &WorkerId) -> Result<()> {
+    async fn look_around(&mut self, me: &WorkerId) -> Result<()> {
         let shared = self.shared.clone();
         let ledger = shared.builder.mill.ledger();
         for topic in shared.topics() {
@@ -45,19 +76,13 @@ impl Foreman {
         // seen and is not among them has left or was declared dead.
         self.learn_cancels().await?;
         let stale = self.members.clone();
-        let began = shared.env().now();
-        let mut sights = self.see_pauses().await?;
-        self.meet_members(me, &mut sights).await?;
-        self.looked(me, began, &sights);
+        self.see_others(me).await?;
         let members = if planted::is(Bug::StaleMembers) { stale } else { self.members.clone() };
         self.adopt(me, &members).await?;
         self.let_go();
         if !planted::is(Bug::HintsOnly) {
             self.maybe_anywhere();
         }
-        // Others must be found dead in time, however seldom this worker polls for messages.
-        let interval = shared.builder.poll.min(shared.builder.ttl / 4);
-        self.look_at = shared.env().now() + shared.env().dice().jitter(interval);
         Ok(())
     }
 
@@ -97,6 +122,15 @@ impl Foreman {
         Ok(())
     }
 
+    /// Looks which topics are paused, and at who is there. True if somebody has come or gone.
+    async fn see_others(&mut self, me: &WorkerId) -> Result<bool> {
+        let began = self.shared.env().now();
+        let mut sights = self.see_pauses().await?;
+        let changed = self.meet_members(me, &mut sights).await?;
+        self.looked(me, began, &sights);
+        Ok(changed)
+    }
+
     /// Which topics are paused; and what this worker's entry says of limits before the members are listed.
     async fn see_pauses(&self) -> Result<Vec<Sight>> {
         let (mill, group) = (&self.shared.builder.mill, &self.shared.group);
@@ -119,7 +153,8 @@ impl Foreman {
         }
     }
 
-    async fn meet_members(&mut self, me: &WorkerId, sights: &mut [Sight]) -> Result<()> {
+    /// Reads who is there, and declares the silent dead. True if somebody has come or gone.
+    async fn meet_members(&mut self, me: &WorkerId, sights: &mut [Sight]) -> Result<bool> {
         let shared = self.shared.clone();
         let ledger = shared.builder.mill.ledger();
         let mut entries = ledger.list(&EntryKey::members(&shared.group)).await?;
@@ -138,7 +173,9 @@ impl Foreman {
             }
         }
         let members: BTreeSet<String> = entries.iter().map(|entry| entry.key.last().to_owned()).collect();
-        if members != self.members {
+        let changed = members != self.members;
+        if changed {
+            shared.tend.notify_one();
             shared.saw_rebalance(me, members.len());
             shared.counts().rebalances += 1;
             self.members = members;
@@ -179,7 +216,7 @@ impl Foreman {
         }
         self.order = (0..self.sources.len()).collect();
         self.order.sort_by_key(|index| rank[*index]);
-        Ok(())
+        Ok(changed)
     }
 
     /// Takes over claims that nobody works. In ordered groups only of the shards that the ring gives to this worker.
@@ -265,7 +302,7 @@ impl Foreman {
             claim,
             messages,
             unwanted: self.shared.site.cancels.borrow().clone(),
-            cancelled: self.shared.abort.child_token(),
+            cancelled: Arc::new(self.shared.abort.child_token()),
         };
         let mut bench = self.shared.bench();
         if bench.me() != me && !planted::is(Bug::RemovedGoesOn) {

@@ -27,6 +27,7 @@ mod witness;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
@@ -111,6 +112,10 @@ struct Shared {
     more: Notify,
     /// Makes the next beat come at once.
     beat_now: Notify,
+    /// Wakes the tender: the set of workers has changed.
+    tend: Notify,
+    /// How often to look for messages when no hint comes.
+    poll: Duration,
     /// Finish what runs, then leave.
     stop: CancellationToken,
     /// Drop what runs, then leave.

@@ -42,6 +42,8 @@ struct Tended {
     timetable: Timetable,
     /// What was seen of the one who has the duty.
     sightings: Sightings,
+    /// Messages may be kept aside here until they are due: never on a lane of dead letters.
+    keeps_aside: bool,
 }
 
 /// Tends the worker's topics until the worker leaves.
@@ -56,11 +58,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
         next_due: None,
         timetable: Timetable::default(),
         sightings: Sightings::default(),
+        keeps_aside: true,
     };
     let dead = shared.sources.iter().map(|source| &source.lanes.dead);
     let mut dead: Vec<Arc<Topic>> = dead.map(|topic| Arc::new(topic.clone())).collect();
     dead.dedup_by(|a, b| a.uid == b.uid);
-    let mut topics: Vec<Tended> = shared.topics().into_iter().chain(dead).map(tended).collect();
+    let mut topics: Vec<Tended> = shared.topics().into_iter().map(tended).collect();
+    topics.extend(dead.into_iter().map(|topic| Tended { keeps_aside: false, ..tended(topic) }));
     let mut news = shared.builder.mill.log().news();
     loop {
         for tended in &mut topics {
@@ -70,35 +74,50 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 tracing::debug!(%error, topic = %tended.topic.name, "tending failed; it will be tried again");
             }
         }
-        let now = env.wall();
-        let due = topics.iter().filter_map(|tended| tended.next_due).min();
-        let mut pause = env.dice().jitter(shared.builder.poll);
-        if let Some(due) = due {
-            pause = pause.min(due.since(now));
-        }
         let holds_any = topics.iter().any(|tended| tended.mine);
+        let mut pause =
+            next_of(&topics, |tended| Some(tended.check_at)).map_or(Duration::MAX, |at| at.since(env.now()));
+        if holds_any {
+            // News of a message that is kept aside may be lost.
+            pause = pause.min(env.dice().jitter(shared.poll));
+        }
+        if let Some(due) = next_of(&topics, |tended| tended.next_due) {
+            pause = pause.min(due.since(env.wall()));
+        }
         tokio::select! {
             biased;
             () = shared.foreman_done.cancelled() => return,
             () = env.sleep(pause.max(Duration::from_millis(1))) => {}
             () = news.next(), if holds_any => env.sleep(SHORTEST_PAUSE.min(pause)).await,
+            // One who has gone may have had the duty.
+            () = shared.tend.notified() => topics.iter_mut().for_each(|tended| tended.check_at = Moment::default()),
         }
     }
+}
+
+/// The first time of those that some topics have.
+fn next_of<T: Ord>(topics: &[Tended], time: impl Fn(&Tended) -> Option<T>) -> Option<T> {
+    topics.iter().filter_map(time).min()
 }
 
 async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
     let env = shared.env();
     let now = env.now();
     if now >= tended.check_at {
+        let ttl = shared.builder.ttl;
+        // If this fails, it is tried again sooner.
+        tended.check_at = now + env.dice().jitter(shared.poll.min(ttl / 4));
         tended.mine = hold(shared, tended).await?;
-        tended.check_at = now + env.dice().jitter(shared.builder.ttl / 4);
+        // One who has the duty and dies is noticed as soon as may be.
+        let death = tended.sightings.first_death().filter(|_| !tended.mine);
+        tended.check_at = death.unwrap_or(now + env.dice().jitter(ttl)).max(now + SHORTEST_PAUSE);
     }
     if !tended.mine {
         (tended.next_due, tended.timetable) = (None, Timetable::default());
         return Ok(());
     }
     let log = shared.builder.mill.log();
-    loop {
+    while tended.keeps_aside {
         let promoted = log.promote(&tended.topic, env.wall(), PROMOTE_MOST).await?;
         observe::promoted(&tended.topic, promoted.moved);
         tended.next_due = promoted.next_due;

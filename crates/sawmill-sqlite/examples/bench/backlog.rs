@@ -1,0 +1,49 @@
+//! A long backlog: the rate at which a worker works the first 100,000 messages when millions wait, against the same when there
+//! are only these. Pushing and working are processes of their own, so that the memory is the worker's alone. Each round is a
+//! new group, which begins at the beginning.
+
+use std::path::Path;
+
+use crate::Failure;
+use crate::child;
+use crate::report::{Figure, Report, Wanted, progress};
+use crate::settings::Settings;
+
+/// How many messages are worked, and how many wait in the smaller backlog.
+const WORKED: usize = 100_000;
+/// A round is short, so there are some more of them.
+const MORE_ROUNDS: usize = 2;
+
+pub(crate) fn measure(settings: &Settings, folder: &Path, report: &mut Report) -> Result<(), Failure> {
+    let sizes = [WORKED, settings.backlog.max(WORKED)];
+    let files = sizes.map(|size| folder.join(format!("{size}.db")));
+    for (size, file) in sizes.iter().zip(&files) {
+        progress(&format!("backlog: pushing {size} messages"));
+        child::start(&["push", &file.to_string_lossy(), &size.to_string()])?;
+    }
+    let (mut rates, mut memory) = ([0f64; 2], [0f64; 2]);
+    for round in 1..=settings.rounds + MORE_ROUNDS {
+        for (at, file) in files.iter().enumerate() {
+            let said = child::start(&[
+                "work",
+                &file.to_string_lossy(),
+                &format!("round-{round}"),
+                &WORKED.to_string(),
+            ])?;
+            rates[at] = rates[at].max(WORKED as f64 / said.number("seconds")?);
+            memory[at] = memory[at].max(said.number("peak_kib")? / 1024.0);
+        }
+        let [few, many] = rates;
+        progress(&format!(
+            "backlog, round {round}: {few:.0}/s with the smaller one, {many:.0}/s with the larger one"
+        ));
+    }
+    let what = format!("work rate with {} waiting; base: with {WORKED}", sizes[1]);
+    report.add(Figure::new("backlog", what, "/s", rates[1]).base(rates[0]).wanted(Wanted::Times(0.9)));
+    for (key, size, memory) in [("memory_small", sizes[0], memory[0]), ("memory_large", sizes[1], memory[1])]
+    {
+        let what = format!("peak memory of the worker with {size} waiting");
+        report.add(Figure::new(key, what, "MiB", memory).wanted(Wanted::AtMost(64.0)));
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! This program again, as a process of its own that does one thing and says what it cost.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use sawmill::clock::{Clock, Moment, SystemClock, Timestamp};
+use sawmill::dice::SystemDice;
+use sawmill::env::{Env, Spawn};
+use sawmill::{Context, Sawmill};
+use sawmill_sqlite::Sqlite;
+use tokio::sync::oneshot;
+
+use crate::{Failure, throughput, url};
+
+type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// After this time a worker has come to rest.
+const SETTLING: Duration = Duration::from_secs(10);
+
+/// What a child has said: numbers by name.
+pub(crate) struct Said(BTreeMap<String, f64>);
+
+impl Said {
+    pub(crate) fn number(&self, name: &str) -> Result<f64, Failure> {
+        Ok(self.0.get(name).copied().ok_or_else(|| format!("the child did not say {name}"))?)
+    }
+}
+
+/// Starts a child and waits for its end.
+pub(crate) fn start(job: &[&str]) -> Result<Said, Failure> {
+    let output =
+        Command::new(std::env::current_exe()?).arg("child").args(job).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("the child that was to {} ended with {}", job[0], output.status).into());
+    }
+    let text = String::from_utf8(output.stdout)?;
+    let pair = |line: &str| {
+        let (name, number) = line.split_once('=')?;
+        Some((name.to_owned(), number.parse().ok()?))
+    };
+    Ok(Said(text.lines().filter_map(pair).collect()))
+}
+
+/// What the child does.
+pub(crate) fn run(runtime: &tokio::runtime::Runtime, job: &[String]) -> Result<(), Failure> {
+    let job: Vec<&str> = job.iter().map(String::as_str).collect();
+    match job[..] {
+        ["push", path, count] => runtime.block_on(push(Path::new(path), count.parse()?)),
+        ["work", path, group, count] => runtime.block_on(work(Path::new(path), group, count.parse()?)),
+        ["idle", path, seconds] => {
+            runtime.block_on(idle(Path::new(path), Duration::from_secs(seconds.parse()?)))
+        }
+        _ => Err("a child does not know what to do".into()),
+    }
+}
+
+fn say(name: &str, number: impl std::fmt::Display) {
+    println!("{name}={number}");
+}
+
+async fn push(path: &Path, count: usize) -> Result<(), Failure> {
+    let mill = sawmill_sqlite::open(&url(path)).await?;
+    mill.create_topic("bench").await?;
+    throughput::push(&mill, "bench", count).await
+}
+
+/// Works messages until so many have been handled, and says how long that took from the first one.
+async fn work(path: &Path, group: &str, count: u64) -> Result<(), Failure> {
+    let env = Env::system();
+    let mill = sawmill_sqlite::open(&url(path)).await?;
+    let (first, begun) = oneshot::channel();
+    let (last, ended) = oneshot::channel();
+    let marks = std::sync::Mutex::new((Some(first), Some(last)));
+    let (handled, clock) = (AtomicU64::new(0), env.clone());
+    let handler = move |_: Context| {
+        let nth = handled.fetch_add(1, Ordering::Relaxed) + 1;
+        if nth == 1 || nth == count {
+            let mut marks = marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mark = if nth == 1 { marks.0.take() } else { marks.1.take() };
+            // Nobody has gone away who waits for these.
+            let _ = mark.map(|mark| mark.send(clock.now()));
+        }
+        async {}
+    };
+    let worker = mill.worker("bench").group(group).start(handler).await?;
+    let (begun, ended): (Moment, Moment) = (begun.await?, ended.await?);
+    worker.stop().await;
+    say("seconds", ended.since(begun).as_secs_f64());
+    say("peak_kib", peak_kib()?);
+    Ok(())
+}
+
+/// Leaves a worker alone, and says what it did meanwhile.
+async fn idle(path: &Path, time: Duration) -> Result<(), Failure> {
+    let timers = Timers::default();
+    let sqlite = Arc::new(Sqlite::open(path, &Default::default())?);
+    let env = Env::new(timers.clone(), SystemDice, HereSpawn);
+    let mill = Sawmill::from_parts(sqlite.clone(), sqlite.clone(), env);
+    mill.create_topic("bench").await?;
+    let worker = mill.worker("bench").start(|_: Context| async {}).await?;
+    mill.push("bench", "the last one for a while").await?;
+    worker.drained().await;
+    SystemClock.sleep(SETTLING).await;
+    let (fired, done) = (timers.fired(), sqlite.activity());
+    let (switched, used) = threads()?;
+    SystemClock.sleep(time).await;
+    let (switches, cpu_ns) = threads()?;
+    let activity = sqlite.activity();
+    // The timer that ends the measurement is not the worker's.
+    say("timers", timers.fired() - fired + activity.looks - done.looks);
+    say("reads", activity.reads - done.reads);
+    say("writes", activity.writes - done.writes);
+    say("switches", switches - switched);
+    say("cpu_ns", cpu_ns - used);
+    worker.stop().await;
+    Ok(())
+}
+
+/// A clock that counts the waits that were waited to their end.
+#[derive(Clone, Default)]
+struct Timers(Arc<AtomicU64>);
+
+impl Timers {
+    fn fired(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Clock for Timers {
+    fn now(&self) -> Moment {
+        SystemClock.now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        SystemClock.wall()
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        let fired = self.0.clone();
+        Box::pin(async move {
+            SystemClock.sleep(duration).await;
+            fired.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+}
+
+struct HereSpawn;
+
+impl Spawn for HereSpawn {
+    fn spawn(&self, task: Task) {
+        Env::system().spawn(task);
+    }
+}
+
+/// The most memory that this process has had.
+fn peak_kib() -> Result<u64, Failure> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    field(&status, "VmHWM:").ok_or_else(|| "this system does not say how much memory was used".into())
+}
+
+/// How often threads of this process have begun to wait, and how many nanoseconds they have run.
+fn threads() -> Result<(u64, u64), Failure> {
+    let (mut switches, mut cpu_ns) = (0, 0);
+    for thread in std::fs::read_dir("/proc/self/task")? {
+        let thread = thread?.path();
+        let status = std::fs::read_to_string(thread.join("status"))?;
+        switches += field(&status, "voluntary_ctxt_switches:").unwrap_or_default();
+        let ran = std::fs::read_to_string(thread.join("schedstat"))?;
+        cpu_ns += ran.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+    }
+    Ok((switches, cpu_ns))
+}
+
+fn field(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}

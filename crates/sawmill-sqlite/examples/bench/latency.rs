@@ -1,0 +1,74 @@
+//! Latency: from the call of `push` to the start of the handler in the same process, at 50 pushes a second, the worker having
+//! nothing to do in between. Such a message costs two commits one after the other, its own and that of the claim, so the
+//! time of a commit on raw SQLite stands beside it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sawmill::Context;
+use sawmill::env::Env;
+
+use crate::raw::Raw;
+use crate::report::{Figure, Report, Wanted, progress};
+use crate::settings::Settings;
+use crate::{Failure, percentile, url};
+
+const PER_SECOND: u64 = 50;
+
+pub(crate) fn measure(
+    runtime: &tokio::runtime::Runtime,
+    settings: &Settings,
+    folder: &Path,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    progress(&format!("latency, {} s", settings.latency_seconds));
+    let pause = Duration::from_millis(1000 / PER_SECOND);
+    let count = (settings.latency_seconds * PER_SECOND) as usize;
+    let mut raw = Raw::create(&folder.join("raw.db"))?;
+    // Half of them before and half after, in case the machine gets busier or less busy meanwhile.
+    let mut commits = runtime.block_on(raw.commit_now_and_then(count / 4, pause))?;
+    let mut starts = runtime.block_on(starts(&folder.join("sawmill.db"), count, pause))?;
+    commits.extend(runtime.block_on(raw.commit_now_and_then(count / 4, pause))?);
+    commits.sort_by(f64::total_cmp);
+    starts.sort_by(f64::total_cmp);
+    for (key, name, part, most) in [("latency_p50", "p50", 0.5, 1.0), ("latency_p99", "p99", 0.99, 3.0)] {
+        let what = format!("push to start, {name}; base: one raw commit");
+        let figure = Figure::new(key, what, "ms", percentile(&starts, part));
+        report.add(figure.base(percentile(&commits, part)).wanted(Wanted::AtMost(most)));
+    }
+    Ok(())
+}
+
+/// Milliseconds from push to start of each message.
+async fn starts(path: &Path, count: usize, pause: Duration) -> Result<Vec<f64>, Failure> {
+    let env = Env::system();
+    let mill = sawmill_sqlite::open(&url(path)).await?;
+    mill.create_topic("bench").await?;
+    let started = Arc::new(Mutex::new(Vec::new()));
+    let (noted, clock) = (started.clone(), env.clone());
+    let handler = move |context: Context| {
+        let now = clock.now();
+        let mut noted = noted.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        noted.push((context.payload().clone(), now));
+        async {}
+    };
+    let worker = mill.worker("bench").start(handler).await?;
+    worker.drained().await;
+    let mut pushed = Vec::new();
+    for nth in 0..count {
+        env.sleep(pause).await;
+        pushed.push(env.now());
+        mill.push("bench", nth.to_string()).await?;
+    }
+    worker.drained().await;
+    worker.stop().await;
+    let started = started.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    assert_eq!(started.len(), count, "every message was started once");
+    let mut took = Vec::new();
+    for (payload, at) in started.iter() {
+        let nth: usize = std::str::from_utf8(payload)?.parse()?;
+        took.push(at.since(pushed[nth]).as_secs_f64() * 1e3);
+    }
+    Ok(took)
+}

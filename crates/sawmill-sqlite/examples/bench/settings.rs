@@ -1,0 +1,101 @@
+//! What was asked for on the command line.
+
+use crate::Failure;
+
+/// What can be measured on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Throughput,
+    Single,
+    Latency,
+    Backlog,
+    Idle,
+}
+
+impl Part {
+    const ALL: [Part; 5] = [Part::Throughput, Part::Single, Part::Latency, Part::Backlog, Part::Idle];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Part::Throughput => "throughput",
+            Part::Single => "single",
+            Part::Latency => "latency",
+            Part::Backlog => "backlog",
+            Part::Idle => "idle",
+        }
+    }
+}
+
+pub(crate) struct Settings {
+    pub(crate) parts: Vec<Part>,
+    /// Messages pushed and worked in each round of the throughput.
+    pub(crate) messages: usize,
+    pub(crate) rounds: usize,
+    /// Pushes one by one, by all tasks together.
+    pub(crate) singles: usize,
+    pub(crate) latency_seconds: u64,
+    /// How many messages wait in the larger backlog.
+    pub(crate) backlog: usize,
+    pub(crate) idle_seconds: u64,
+    pub(crate) json: bool,
+}
+
+impl Settings {
+    const DEFAULT: fn() -> Self = || Self {
+        parts: Part::ALL.to_vec(),
+        messages: 500_000,
+        rounds: 3,
+        singles: 10_000,
+        latency_seconds: 10,
+        backlog: 5_000_000,
+        idle_seconds: 20,
+        json: false,
+    };
+
+    /// Makes everything small: to see that it works, not how fast.
+    fn quick(&mut self) {
+        self.messages = 50_000;
+        self.rounds = 2;
+        self.singles = 2_000;
+        self.latency_seconds = 2;
+        self.backlog = 300_000;
+        self.idle_seconds = 5;
+    }
+
+    pub(crate) fn parse(arguments: Vec<String>) -> Result<Self, Failure> {
+        let mut settings = Self::DEFAULT();
+        // Whatever stands beside it refines the quick run, wherever it stands.
+        if arguments.iter().any(|argument| argument == "--quick") {
+            settings.quick();
+        }
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let mut number = || -> Result<usize, Failure> {
+                let text = arguments.next().unwrap_or_default();
+                let wrong = || format!("{argument} wants a whole number from 1, not {text:?}");
+                Ok(text.parse().ok().filter(|number| *number > 0).ok_or_else(wrong)?)
+            };
+            match argument.as_str() {
+                "--quick" => {}
+                "--json" => settings.json = true,
+                "--n" => settings.messages = number()?,
+                "--rounds" => settings.rounds = number()?,
+                "--latency-seconds" => settings.latency_seconds = number()? as u64,
+                "--backlog" => settings.backlog = number()?,
+                "--idle-seconds" => settings.idle_seconds = number()? as u64,
+                "--only" => settings.parts = parts(&arguments.next().unwrap_or_default())?,
+                other => return Err(format!("{other:?} is not known here: see cargo xtask help").into()),
+            }
+        }
+        Ok(settings)
+    }
+}
+
+fn parts(names: &str) -> Result<Vec<Part>, Failure> {
+    let all = || Part::ALL.map(Part::name).join(", ");
+    let part = |name: &str| {
+        let found = Part::ALL.into_iter().find(|part| part.name() == name.trim());
+        Ok(found.ok_or_else(|| format!("there is no part {name:?}: use some of {}", all()))?)
+    };
+    names.split(',').map(part).collect()
+}
