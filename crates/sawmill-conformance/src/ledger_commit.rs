@@ -52,6 +52,25 @@ pub async fn an_absent_entry_is_not_there(place: Place) {
     }
 }
 
+/// A light commit is as conditional as any, is seen at once through every handle, and outlives the handle that made it.
+pub async fn a_light_commit_is_conditional_and_seen(place: Place) {
+    let (ledger, other) = (place.ledger().await, place.ledger().await);
+    let light = async |expect, value: &'static [u8]| {
+        let write = Write { key: EntryKey::raw("a/1"), expect, value: Some(Bytes::from_static(value)) };
+        ledger.commit_lightly(write).await.expect("a commit is answered")
+    };
+    let Commit::Done(first) = light(None, b"first").await else { panic!("nothing stands against it") };
+    assert_is(&other, "a/1", first, b"first").await;
+    assert_eq!(light(None, b"again").await, Commit::Conflict);
+    let second = done(&other, "a/1", Some(first), Some(b"second")).await;
+    assert_eq!(light(Some(first), b"late").await, Commit::Conflict);
+    let Commit::Done(third) = light(Some(second), b"third").await else { panic!("it is as expected") };
+    assert!(first < second && second < third);
+    assert_is(&other, "a/1", third, b"third").await;
+    drop((ledger, other));
+    assert_is(&place.ledger().await, "a/1", third, b"third").await;
+}
+
 /// An entry that must not exist is created, once: the second is refused, and the first stays.
 pub async fn an_entry_is_created_once(place: Place) {
     let (ledger, other) = (place.ledger().await, place.ledger().await);

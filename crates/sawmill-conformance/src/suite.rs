@@ -141,6 +141,7 @@ macro_rules! ledger_suite {
             ledger_commit: [
                 an_absent_entry_is_not_there,
                 an_entry_is_created_once,
+                a_light_commit_is_conditional_and_seen,
                 versions_grow_with_every_change,
                 a_stale_version_is_refused,
                 a_version_from_the_future_is_refused,

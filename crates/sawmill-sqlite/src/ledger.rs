@@ -24,15 +24,26 @@ impl Ledger for Sqlite {
     }
 
     async fn commit(&self, write: Write) -> Result<Commit> {
-        let weight = 256 + write.value.as_ref().map_or(0, Bytes::len);
-        match self.writer().write(weight, move |batch| commit(batch, &write)).await {
-            Err(error) if error.kind() == ErrorKind::Unknown => Ok(Commit::Unknown),
-            ended => ended,
-        }
+        ended(self.writer().write(weight(&write), move |batch| commit(batch, &write)).await)
+    }
+
+    async fn commit_lightly(&self, write: Write) -> Result<Commit> {
+        ended(self.writer().write_lightly(weight(&write), move |batch| commit(batch, &write)).await)
     }
 
     fn watch(&self) -> Hints {
         self.entry_hints()
+    }
+}
+
+fn weight(write: &Write) -> usize {
+    256 + write.value.as_ref().map_or(0, Bytes::len)
+}
+
+fn ended(ended: Result<Commit>) -> Result<Commit> {
+    match ended {
+        Err(error) if error.kind() == ErrorKind::Unknown => Ok(Commit::Unknown),
+        ended => ended,
     }
 }
 

@@ -49,6 +49,8 @@ enum Letter {
 trait Work: Send {
     /// About how many bytes it writes.
     fn weight(&self) -> usize;
+    /// True if a power failure must not undo it.
+    fn is_lasting(&self) -> bool;
     /// Does it within the transaction. An error means that the transaction must not be committed; the work may be done
     /// again in another one.
     fn attempt(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()>;
@@ -61,6 +63,7 @@ trait Work: Send {
 struct Piece<F, T> {
     work: F,
     weight: usize,
+    lasting: bool,
     result: Option<Result<T>>,
     caller: oneshot::Sender<Result<T>>,
     _room: OwnedSemaphorePermit,
@@ -73,6 +76,10 @@ where
 {
     fn weight(&self) -> usize {
         self.weight
+    }
+
+    fn is_lasting(&self) -> bool {
+        self.lasting
     }
 
     fn attempt(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()> {
@@ -116,6 +123,8 @@ impl Writer {
             tally,
             toucher: touches,
             leftovers: true,
+            syncs: true,
+            held_back: None,
         };
         let thread = thread::Builder::new()
             .name("sawmill-sqlite-writer".to_owned())
@@ -137,10 +146,27 @@ impl Writer {
         F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send + 'static,
         T: Send + 'static,
     {
+        self.send(weight, true, work).await
+    }
+
+    /// The same for what a power failure may undo, with all that came after it: the disk need not be synced for it.
+    pub(crate) async fn write_lightly<T, F>(&self, weight: usize, work: F) -> Result<T>
+    where
+        F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.send(weight, false, work).await
+    }
+
+    async fn send<T, F>(&self, weight: usize, lasting: bool, work: F) -> Result<T>
+    where
+        F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send + 'static,
+        T: Send + 'static,
+    {
         let gone = || Error::new(ErrorKind::Unavailable, "the database is closed: open it again");
         let room = self.room.clone().acquire_owned().await.map_err(|_| gone())?;
         let (caller, answer) = oneshot::channel();
-        let piece = Piece { work, weight, result: None, caller, _room: room };
+        let piece = Piece { work, weight, lasting, result: None, caller, _room: room };
         let letters = self.letters.as_ref().ok_or_else(gone)?;
         letters.send(Letter::Work(Box::new(piece))).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(unknown("because it was closed meanwhile")))
@@ -183,6 +209,10 @@ struct Desk {
     toucher: Toucher,
     /// True if there may be messages of deleted topics to remove.
     leftovers: bool,
+    /// True if the next transaction syncs the disk.
+    syncs: bool,
+    /// Work that came too late for a transaction that does not sync the disk, and needs one that does.
+    held_back: Option<Box<dyn Work>>,
 }
 
 /// Where a transaction broke.
@@ -196,9 +226,14 @@ impl Desk {
     fn work_off(mut self, letters: &Receiver<Letter>) {
         loop {
             let mut inbox = Inbox { letters, heard: Written::default(), hears: false };
-            match self.next(letters).map(|letter| inbox.open(letter)) {
+            let first = match self.held_back.take() {
+                Some(work) => Ok(Some(work)),
+                None => self.next(letters).map(|letter| inbox.open(letter)),
+            };
+            match first {
                 Ok(Some(first)) => {
-                    self.commit(vec![first], Some(&mut inbox));
+                    let works = std::iter::once(first).chain(inbox.all_work()).collect();
+                    self.commit(works, Some(&mut inbox));
                     self.ear.stay_awake();
                 }
                 Ok(None) => {}
@@ -237,6 +272,16 @@ impl Desk {
         }
     }
 
+    /// Has the next transaction sync the disk, or not. Without it a commit outlives the process, and is on the disk with the
+    /// next one that syncs.
+    fn sync(&mut self, syncs: bool) -> rusqlite::Result<()> {
+        if self.syncs != syncs {
+            self.connection.pragma_update(None, "synchronous", if syncs { "FULL" } else { "NORMAL" })?;
+            self.syncs = syncs;
+        }
+        Ok(())
+    }
+
     /// Does these pieces of work, and what comes meanwhile, and answers their callers. If they cannot be committed
     /// together, each is tried alone, so that nobody fails because of another.
     fn commit(&mut self, mut works: Vec<Box<dyn Work>>, inbox: Option<&mut Inbox<'_>>) {
@@ -266,6 +311,8 @@ impl Desk {
         works: &mut Vec<Box<dyn Work>>,
         mut inbox: Option<&mut Inbox<'_>>,
     ) -> Result<(), Broken> {
+        let lasting = works.iter().any(|work| work.is_lasting());
+        self.sync(lasting).map_err(Broken::Begin)?;
         let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
         run("BEGIN IMMEDIATE").map_err(Broken::Begin)?;
         let mut batch = Batch::new(&self.connection, &self.namespace);
@@ -274,8 +321,12 @@ impl Desk {
             work.attempt(&mut batch).map_err(Broken::Work)?;
             weight = weight.saturating_add(work.weight());
             done += 1;
-            if done == works.len() && weight < HEAVY {
-                works.extend(inbox.as_mut().and_then(|inbox| inbox.more_work()));
+            if done == works.len() && weight < HEAVY && self.held_back.is_none() {
+                let more = inbox.as_mut().and_then(|inbox| inbox.more_work());
+                match more {
+                    Some(work) if work.is_lasting() && !lasting => self.held_back = Some(work),
+                    more => works.extend(more),
+                }
             }
         }
         batch.finish().map_err(Broken::Work)?;
@@ -308,6 +359,18 @@ impl Inbox<'_> {
             }
         }
         None
+    }
+
+    /// All work that is queued now, as much as a transaction may take.
+    fn all_work(&mut self) -> Vec<Box<dyn Work>> {
+        let (mut works, mut weight) = (Vec::new(), 0usize);
+        while weight < HEAVY
+            && let Some(work) = self.more_work()
+        {
+            weight = weight.saturating_add(work.weight());
+            works.push(work);
+        }
+        works
     }
 
     /// The next piece of work that is queued.

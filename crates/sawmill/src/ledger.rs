@@ -31,6 +31,13 @@ pub trait Ledger: Send + Sync + 'static {
     /// is not certain, the answer is [`Commit::Unknown`].
     async fn commit(&self, write: Write) -> Result<Commit>;
 
+    /// As [`commit`](Ledger::commit), for a change that need not outlive a crash of the whole store: that may undo it, but
+    /// only together with everything that was written after it. A crash of the process, or of a worker, undoes nothing.
+    /// Engines to which it makes no difference commit as usual.
+    async fn commit_lightly(&self, write: Write) -> Result<Commit> {
+        self.commit(write).await
+    }
+
     /// Hints that some entry may have changed. A hint may be late, lost, or wrong.
     fn watch(&self) -> Hints;
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::Shared;
+use super::{Delivery, Shared};
 use crate::claim::{Token, WorkerId};
 use crate::error::{Error, Result};
 use crate::ledger::{Commit, Entry, EntryKey, Version, Write};
@@ -43,11 +43,18 @@ pub(super) async fn decide(shared: &Shared, change: Change) -> Decided {
     let write = Write { key: change.key.clone(), expect: change.expect, value: Some(value.clone()) };
     let began = env.now();
     let mut pause = FIRST_PAUSE;
+    // What must not be started twice must be known to be claimed, whatever happens to the store. Otherwise a crash of all of
+    // it is as if the worker had died a moment earlier.
+    let lasting = shared.builder.delivery != Delivery::AtLeastOnce;
     // Until the first answer that nobody knows, an error means that nothing was written.
     let mut unsure = false;
     loop {
         shared.counts().commits += 1;
-        match ledger.commit(write.clone()).await {
+        let answer = match lasting {
+            true => ledger.commit(write.clone()).await,
+            false => ledger.commit_lightly(write.clone()).await,
+        };
+        match answer {
             Ok(Commit::Done(version)) => return Decided::Done(version, change.state),
             Ok(Commit::Conflict) if planted::is(Bug::ConflictMeansYes) => {
                 return Decided::Done(
