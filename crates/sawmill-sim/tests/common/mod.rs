@@ -79,6 +79,7 @@ pub(crate) fn in_world<T: Send + 'static, F: Future<Output = T> + Send + 'static
     }
 }
 
+/// A record that the log is to tell from another with the same id.
 pub(crate) fn record(shard: u16, id: u128) -> Record {
     let message = Message {
         id: MessageId::from_u128(id),
@@ -88,7 +89,7 @@ pub(crate) fn record(shard: u16, id: u128) -> Record {
         due: None,
         created: Timestamp::from_millis(1),
     };
-    Record::once(shard, message)
+    Record { repeatable: true, ..Record::once(shard, message) }
 }
 
 pub(crate) fn key() -> EntryKey {
