@@ -46,6 +46,7 @@ fn claim(token: u64, count: usize) -> Claim {
         deaths: 0,
         once: false,
         lost: false,
+        started: Progress::default(),
     }
 }
 
