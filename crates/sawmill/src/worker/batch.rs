@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::item::Start;
+use super::recover::note_starts;
 use super::slot::{Attempt, Ending, breathe, judge};
 use super::{Shared, Work};
 use crate::clock::Moment;
@@ -28,6 +29,9 @@ pub(super) async fn run(shared: Arc<Shared>, batch: Batch) {
             }
             starts
         };
+        if !note_starts(&shared, &starts) {
+            continue;
+        }
         let endings = handle(&shared, &starts, now).await;
         let verdicts: Vec<_> =
             starts.iter().zip(endings).map(|(start, ending)| judge(&shared, start, ending)).collect();

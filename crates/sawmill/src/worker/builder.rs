@@ -1,6 +1,7 @@
 //! The settings of a worker, checked before it starts, and how it joins its group.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{Bench, Limits};
+use super::journal::{self, Journal};
 use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Work, Worker, beat, foreman, tender};
 use crate::error::{Error, Result};
 use crate::handler::{self, Hooks, IntoHandler, Layers, Notes, Site, States};
@@ -39,6 +41,7 @@ pub struct WorkerBuilder {
     pub(super) timeout: Option<Duration>,
     pub(super) hooks: Hooks,
     pub(super) layers: Layers,
+    pub(super) journal: Option<PathBuf>,
 }
 
 /// The shortest interval at which polling makes sense.
@@ -64,6 +67,7 @@ impl WorkerBuilder {
             timeout: None,
             hooks: Hooks::default(),
             layers: Layers::default(),
+            journal: None,
         }
     }
 
@@ -175,16 +179,27 @@ impl WorkerBuilder {
             self.agree_on_group(&topic, &group).await?;
             topics.push(topic);
         }
+        let journal = match &self.journal {
+            Some(path) => Some(Journal::open(path, &group, &topics, &journal::boot_id()?)?),
+            None => None,
+        };
         let hooks = self.hooks.clone();
         let states = hooks.start().await?;
-        let joined = self.join(work, group, topics, states.clone()).await;
+        let joined = self.join(work, group, topics, states.clone(), journal).await;
         if joined.is_err() {
             hooks.stop(&states).await;
         }
         joined
     }
 
-    async fn join(self, work: Work, group: GroupName, topics: Vec<Topic>, states: States) -> Result<Worker> {
+    async fn join(
+        self,
+        work: Work,
+        group: GroupName,
+        topics: Vec<Topic>,
+        states: States,
+        journal: Option<Journal>,
+    ) -> Result<Worker> {
         work.check_states(&states)?;
         let (stop, env) = (CancellationToken::new(), self.mill.env().clone());
         let site = Arc::new(Site {
@@ -202,6 +217,7 @@ impl WorkerBuilder {
         bench.pulls = matches!(work, Work::Pull).then_some(0);
         let shared = Arc::new(Shared {
             bench: Mutex::new(bench),
+            journal,
             wake: Notify::new(),
             more: Notify::new(),
             stop,
@@ -275,6 +291,12 @@ impl WorkerBuilder {
         }
         if self.timeout == Some(Duration::ZERO) {
             return Err(Error::invalid("a timeout of no time at all lets nothing run: choose a longer one"));
+        }
+        if self.journal.is_some() && self.delivery != Delivery::AtMostOnce {
+            return Err(Error::invalid(
+                "a journal is for groups that deliver at most once: others run again what a dead worker held, started or \
+                 not; leave it out, or set `delivery(Delivery::AtMostOnce)`",
+            ));
         }
         if self.delivery == Delivery::ExactlyOnce {
             self.mill.require_exactly_once()?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::item::Start;
+use super::recover::note_starts;
 use super::slot::{self, Attempt, Ending, judge, late_text};
 use super::{Shared, Work, Worker, WorkerBuilder};
 use crate::clock::Moment;
@@ -125,6 +126,9 @@ fn take(shared: &Arc<Shared>) -> Option<Job> {
         let mut bench = shared.bench();
         bench.has_free_slot().then(|| bench.next(now)).flatten()?
     };
+    if !note_starts(shared, std::slice::from_ref(&start)) {
+        return None;
+    }
     let context = Attempt::new(shared, now).context(&start);
     let limit = shared.builder.timeout.unwrap_or(LIMIT);
     let time = Arc::new(Time { until: Mutex::new(Some(now + limit)), limit });

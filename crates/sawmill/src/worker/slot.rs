@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::item::{Copy, Item, Start, Verdict};
+use super::recover::note_starts;
 use super::{Delivery, OnFailure, Shared, Work, batch};
 use crate::cancel;
 use crate::clock::Moment;
@@ -71,6 +72,9 @@ async fn run(shared: Arc<Shared>) {
                 }
             }
         };
+        if !note_starts(&shared, std::slice::from_ref(&start)) {
+            continue;
+        }
         let mut attempt = Attempt::new(&shared, now);
         let context = attempt.context(&start);
         let unwanted = cancel::cancelled(&shared.site.cancels, &start.item.message);
