@@ -11,6 +11,7 @@ mod engines;
 mod failure;
 mod groups;
 mod handlers;
+mod journal;
 mod members;
 mod pulling;
 mod seek;
