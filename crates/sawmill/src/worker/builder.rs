@@ -126,7 +126,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// The most messages to have claimed at once. Under at-most-once this is the most that one crash can lose.
+    /// The most messages to have claimed at once. Under at-most-once this is the most that one crash can lose
+    /// without a [journal](WorkerBuilder::journal).
     pub fn most_claimed(mut self, most: usize) -> Self {
         self.most_claimed = Some(most);
         self
