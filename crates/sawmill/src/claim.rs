@@ -74,6 +74,10 @@ pub struct Claim {
     /// An owner died under at-most-once: what is not done is lost, and goes to the dead letters.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lost: bool,
+    /// Those of its messages that an owner who died under at-most-once is known to have started and not done: they are lost,
+    /// and the others are not. Known from a journal.
+    #[serde(default, skip_serializing_if = "Progress::is_empty")]
+    pub started: Progress,
 }
 
 impl Claim {

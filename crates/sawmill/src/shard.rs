@@ -171,7 +171,9 @@ impl ShardState {
                 format!("ledger entry {key}: token {} cannot be", state.token),
             ));
         }
-        match state.claims.iter().find(|claim| !claim.done.is_sound(claim.count)) {
+        let is_sound =
+            |claim: &Claim| claim.done.is_sound(claim.count) && claim.started.is_sound(claim.count);
+        match state.claims.iter().find(|claim| !is_sound(claim)) {
             None => Ok(state),
             Some(claim) => Err(Error::new(
                 ErrorKind::Corrupt,
@@ -211,6 +213,7 @@ impl ShardState {
             deaths: 0,
             once: rules.once,
             lost: false,
+            started: Progress::default(),
         });
         Ok(self.token)
     }
@@ -242,31 +245,65 @@ impl ShardState {
         rules: Rules,
         is_gone: impl Fn(&WorkerId) -> bool,
     ) -> Vec<Claim> {
-        let orphan = |claim: &Claim| match &claim.owner {
-            None => true,
-            Some(owner) => owner != worker && is_gone(owner),
-        };
+        let is_orphan = |owner: &WorkerId| owner != worker && is_gone(owner);
+        self.take_over(worker, rules, is_orphan, |claim| {
+            claim.deaths = claim.deaths.saturating_add(1);
+            claim.lost |= claim.once && !planted::is(Bug::LostRunsAgain);
+        })
+    }
+
+    /// Takes over the claims of owners that are gone and of whom it is known what they had started, each under a new token, and
+    /// returns them as they are now. What they had started under at-most-once and not done is lost; the rest may run. The
+    /// rule of ordered groups is that of [`adopt`](ShardState::adopt).
+    ///
+    /// `started` gives the indexes that a claim's owner had started, done or not.
+    pub fn recover(
+        &mut self,
+        worker: &WorkerId,
+        rules: Rules,
+        is_known: impl Fn(&WorkerId) -> bool,
+        started: impl Fn(&Claim) -> Progress,
+    ) -> Vec<Claim> {
+        let is_orphan = |owner: &WorkerId| owner != worker && is_known(owner);
+        self.take_over(worker, rules, is_orphan, |claim| {
+            if claim.once {
+                let open = started(claim).iter().filter(|index| !claim.done.contains(*index)).collect();
+                claim.started.absorb(&open);
+            } else {
+                claim.deaths = claim.deaths.saturating_add(1);
+            }
+        })
+    }
+
+    /// Takes over the claims of nobody, and those of owners that are orphans, which are marked first.
+    fn take_over(
+        &mut self,
+        worker: &WorkerId,
+        rules: Rules,
+        is_orphan: impl Fn(&WorkerId) -> bool,
+        mark: impl Fn(&mut Claim),
+    ) -> Vec<Claim> {
+        let orphan = |claim: &Claim| claim.owner.as_ref().is_none_or(&is_orphan);
         let holds = |claim: &Claim| claim.owner.as_ref() == Some(worker);
         if rules.ordered && !self.claims.iter().all(|claim| orphan(claim) || holds(claim)) {
             return Vec::new();
         }
-        let mut adopted = Vec::new();
+        let mut taken = Vec::new();
         for claim in &mut self.claims {
             if !orphan(claim) {
                 continue;
             }
             if claim.owner.is_some() {
-                claim.deaths = claim.deaths.saturating_add(1);
-                claim.lost |= claim.once && !planted::is(Bug::LostRunsAgain);
+                mark(claim);
             }
             if !planted::is(Bug::DroppedFence) {
                 self.token.0 += 1;
                 claim.token = self.token;
             }
             claim.owner = Some(worker.clone());
-            adopted.push(claim.clone());
+            taken.push(claim.clone());
         }
-        adopted
+        taken
     }
 
     /// Moves the cursor: what lies after the position is handed out from now on, also if it was before. Open claims stay.
@@ -398,6 +435,69 @@ mod tests {
         assert!(adopted[0].lost, "by the rule under which it was opened");
         state.give_back(&worker("b"), adopted[0].token).unwrap();
         assert!(state.adopt(&worker("c"), ONCE, |_| false)[0].lost);
+    }
+
+    #[test]
+    fn g16_of_a_recovered_claim_only_what_was_started_and_not_done_is_lost() {
+        let mut state = ShardState::default();
+        let token = state.grab(&worker("a"), ONCE, &block(5, 5)).unwrap();
+        state.grab(&worker("other"), ONCE, &block(8, 3)).unwrap();
+        state.settle(&worker("a"), &report(token, &[0])).unwrap();
+        let is_a = |owner: &WorkerId| owner == &worker("a");
+        let recovered = state.recover(&worker("b"), ONCE, is_a, |_| [0, 1].into_iter().collect());
+        assert_eq!(recovered.len(), 1, "claims of others are left alone");
+        let claim = &state.claims[0];
+        assert_eq!(claim, &recovered[0]);
+        assert_eq!(claim.owner, Some(worker("b")));
+        assert_eq!(claim.started.iter().collect::<Vec<_>>(), [1]);
+        assert!(!claim.lost && claim.deaths == 0 && claim.token > state.claims[1].token);
+        assert_eq!(state.settle(&worker("a"), &report(token, &[0, 1])), Err(Refusal::Superseded));
+
+        // The next life has started one more; what was known before stays known, also if the claim is given back.
+        let is_b = |owner: &WorkerId| owner == &worker("b");
+        let again = state.recover(&worker("c"), ONCE, is_b, |_| [3].into_iter().collect());
+        state.give_back(&worker("c"), again[0].token).unwrap();
+        let adopted = state.adopt(&worker("d"), ONCE, |_| false);
+        assert_eq!(adopted[0].started.iter().collect::<Vec<_>>(), [1, 3]);
+        assert!(!adopted[0].lost);
+        let key = EntryKey::raw("shards/t1/g/0000");
+        assert_eq!(ShardState::decode(&key, &state.encode()).unwrap(), state);
+    }
+
+    #[test]
+    fn g16_what_others_have_adopted_is_not_recovered_and_what_is_lost_stays_lost() {
+        let mut state = ShardState::default();
+        state.grab(&worker("a"), ONCE, &block(5, 5)).unwrap();
+        let is_a = |owner: &WorkerId| owner == &worker("a");
+        state.adopt(&worker("b"), ONCE, is_a);
+        let before = state.clone();
+        assert!(state.recover(&worker("c"), ONCE, is_a, |_| Progress::default()).is_empty());
+        assert_eq!(state, before);
+        let is_b = |owner: &WorkerId| owner == &worker("b");
+        assert!(state.recover(&worker("c"), ONCE, is_b, |_| Progress::default())[0].lost);
+    }
+
+    #[test]
+    fn g16_a_claim_of_an_at_least_once_group_is_run_again_whoever_takes_it_over() {
+        let mut state = ShardState::default();
+        state.grab(&worker("a"), UNORDERED, &block(5, 5)).unwrap();
+        let recovered = state.recover(&worker("b"), ONCE, |_| true, |_| [0].into_iter().collect());
+        assert!(recovered[0].started.is_empty() && recovered[0].deaths == 1);
+    }
+
+    #[test]
+    fn g16_an_ordered_shard_is_recovered_as_a_whole_or_not_at_all() {
+        let once = Rules { ordered: true, once: true };
+        let mut state = ShardState::default();
+        let first = state.grab(&worker("a"), once, &block(3, 3)).unwrap();
+        state.grab(&worker("a"), once, &block(6, 3)).unwrap();
+        state.give_back(&worker("a"), first).unwrap();
+        assert!(state.recover(&worker("b"), once, |_| false, |_| Progress::default()).is_empty());
+        let is_a = |owner: &WorkerId| owner == &worker("a");
+        let recovered = state.recover(&worker("b"), once, is_a, |_| (0..3).collect());
+        assert_eq!(recovered.len(), 2, "what was given back comes before what is newer");
+        assert!(recovered[0].started.is_empty(), "of what was given back nothing was started");
+        assert_eq!(recovered[1].started.len(), 3);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod failure;
 mod flow;
 mod groups;
 mod handlers;
+mod journal;
 mod members;
 mod observing;
 mod pulling;

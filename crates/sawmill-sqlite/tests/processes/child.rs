@@ -72,11 +72,18 @@ async fn start(job: &Job, mill: &Sawmill, name: String) -> Worker {
     if let Some(most) = job.most_claimed {
         builder = builder.most_claimed(most);
     }
-    let work = job.work;
+    if job.journal {
+        builder = builder.journal(job.folder.join(format!("{name}.journal")));
+    }
+    let (work, stuck) = (job.work, job.stuck.clone());
     let handler = move |context: Context| {
         let (record, name) = (record.clone(), name.clone());
+        let is_stuck = stuck.as_ref().is_some_and(|stuck| stuck.as_bytes() == context.payload());
         async move {
             record.started(&context, &name);
+            if is_stuck {
+                std::future::pending::<()>().await;
+            }
             if !work.is_zero() {
                 Env::system().sleep(work).await;
             }

@@ -29,6 +29,10 @@ pub(crate) struct Job {
     pub(crate) ttl: Duration,
     /// How long a handler works.
     pub(crate) work: Duration,
+    /// The payload of a message with which it never ends.
+    pub(crate) stuck: Option<String>,
+    /// Whether it keeps a journal.
+    pub(crate) journal: bool,
 }
 
 /// What kind of child it is.
@@ -56,6 +60,8 @@ impl Job {
             most_claimed: None,
             ttl: Duration::from_secs(2),
             work: Duration::from_millis(20),
+            stuck: None,
+            journal: false,
         }
     }
 

@@ -10,6 +10,7 @@ mod crew;
 mod crowd;
 mod deliveries;
 mod job;
+mod journal;
 mod order;
 mod plug;
 mod record;

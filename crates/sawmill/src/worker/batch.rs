@@ -6,6 +6,7 @@ use std::time::Duration;
 use tracing::Span;
 
 use super::item::Start;
+use super::recover::note_starts;
 use super::slot::{Attempt, Ending, breathe, judge};
 use super::{Shared, Work};
 use crate::clock::Moment;
@@ -30,6 +31,9 @@ pub(super) async fn run(shared: Arc<Shared>, batch: Batch) {
             }
             starts
         };
+        if !note_starts(&shared, &starts) {
+            continue;
+        }
         let spans: Vec<Span> = starts.iter().map(|start| shared.saw_start(start, now)).collect();
         let endings = handle(&shared, &starts, now).await;
         let ends = starts.iter().zip(endings).zip(&spans);

@@ -35,6 +35,10 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
         running: shared.site.notes.list(),
         in_use: in_use(shared, &holds),
     };
+    if let Some(journal) = &shared.journal {
+        // Before anything can be claimed under this id.
+        journal.join(&id).inspect_err(|error| shared.stop_because(Some(error.to_string())))?;
+    }
     let key = EntryKey::member(&shared.group, id.as_str());
     let write = Write { key: key.clone(), expect: None, value: Some(member.encode()) };
     let ledger = shared.builder.mill.ledger();
@@ -118,6 +122,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
         };
     }
     leave(&shared, &registered).await;
+    if let Some(journal) = &shared.journal {
+        journal.close();
+    }
     shared.builder.hooks.stop(&shared.site.states).await;
 }
 

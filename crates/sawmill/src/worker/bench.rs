@@ -387,6 +387,29 @@ impl Bench {
         None
     }
 
+    /// True if a message of this claim that was [next](Bench::next) a moment ago may still start.
+    pub(crate) fn may_go_on(&self, ticket: Ticket, now: Moment) -> bool {
+        self.is_leased(now) && self.held.contains_key(&ticket)
+    }
+
+    /// A message that was next has not been started after all.
+    pub(crate) fn put_back(&mut self, item: Item) {
+        self.running -= 1;
+        self.started -= 1;
+        self.trays[item.topic].running -= 1;
+        match self.held.get_mut(&item.ticket) {
+            Some(held) => {
+                held.running -= 1;
+                if held.closing {
+                    self.advance(item.line);
+                } else {
+                    self.trays[item.topic].ready.push_front(item);
+                }
+            }
+            None => self.advance(item.line),
+        }
+    }
+
     /// Messages that have waited long enough are ready again.
     fn ripen(&mut self, now: Moment) {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
@@ -521,15 +544,16 @@ impl Bench {
         self.failed.push(Failed { item, source, copy: Copy::None { fate: Fate::Cancelled } });
     }
 
-    /// All open messages of a claim are to become dead letters without being started. Their lines wait for that.
-    pub(crate) fn bury(&mut self, ticket: Ticket, reason: &str) {
+    /// These open messages of a claim are to become dead letters without being started. Their lines wait for that.
+    pub(crate) fn bury(&mut self, ticket: Ticket, unwanted: impl Fn(u32) -> bool, reason: &str) {
         let Some(source) = self.held.get(&ticket).map(|held| held.source) else { return };
         let mut buried: Vec<Item> = Vec::new();
         let mut pick = |item: &Item| {
-            if item.ticket == ticket {
+            let keep = item.ticket != ticket || !unwanted(item.index);
+            if !keep {
                 buried.push(item.clone());
             }
-            item.ticket != ticket
+            keep
         };
         self.trays.iter_mut().for_each(|tray| tray.ready.retain(&mut pick));
         self.waiting.retain(|_, item| pick(item));
@@ -583,6 +607,11 @@ impl Bench {
             .filter(|(_, held)| held.source == source)
             .map(|(ticket, held)| (*ticket, held.token))
             .collect()
+    }
+
+    /// The oldest ticket in hand, and the last that was given.
+    pub(crate) fn tickets(&self) -> (Option<Ticket>, Ticket) {
+        (self.held.keys().next().copied(), self.tickets)
     }
 
     /// True if claims of this source are still to be given back.

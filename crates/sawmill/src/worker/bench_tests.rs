@@ -54,6 +54,7 @@ fn claim(token: u64, count: usize) -> Claim {
         deaths: 0,
         once: false,
         lost: false,
+        started: Progress::default(),
     }
 }
 
@@ -246,7 +247,7 @@ fn a_block_that_is_gone_from_the_log_is_dropped() {
 fn what_is_buried_never_starts_and_its_key_waits_until_it_is_dead() {
     let mut bench = bench(4);
     let ticket = take(&mut bench, 0, &["a", "a", "b", ""]);
-    bench.bury(ticket, "lost");
+    bench.bury(ticket, |_| true, "lost");
     take(&mut bench, 1, &["a", "c"]);
     assert_eq!(start(&mut bench).unwrap().message.key.as_deref(), Some(&b"c"[..]));
     assert!(start(&mut bench).is_none(), "key a waits");
@@ -256,6 +257,49 @@ fn what_is_buried_never_starts_and_its_key_waits_until_it_is_dead() {
     assert!(start(&mut bench).is_none(), "one of key a is still to be buried");
     bench.failed_settled(&failed[1], Fate::Dead);
     assert_eq!(start(&mut bench).unwrap().message.key.as_deref(), Some(&b"a"[..]));
+}
+
+#[test]
+fn g16_some_of_a_claim_are_buried_and_the_others_run() {
+    let mut bench = bench(4);
+    let ticket = take(&mut bench, 0, &["a", "a", "b", ""]);
+    bench.bury(ticket, |index| index == 0 || index == 3, "lost");
+    assert_eq!(start(&mut bench).unwrap().index, 2);
+    assert!(start(&mut bench).is_none(), "key a waits");
+    let failed = bench.failed();
+    assert_eq!(failed.iter().map(|failed| failed.item.index).collect::<Vec<_>>(), [0, 3]);
+    bench.failed_settled(&failed[0], Fate::Dead);
+    assert_eq!(start(&mut bench).unwrap().index, 1);
+}
+
+#[test]
+fn g16_a_message_that_was_put_back_is_next_and_was_not_started() {
+    let mut bench = bench(2);
+    let ticket = take(&mut bench, 0, &["a", "b"]);
+    let first = start(&mut bench).unwrap();
+    assert!(bench.may_go_on(ticket, at(0)) && !bench.may_go_on(ticket, at(2000)));
+    bench.put_back(first);
+    assert_eq!((bench.running(), bench.counts().0), (0, 0));
+    let first = start(&mut bench).unwrap();
+    assert_eq!(first.index, 0);
+    // Its claim is being given back meanwhile: it must not stay behind.
+    bench.close(0);
+    bench.put_back(first);
+    assert!(start(&mut bench).is_none() && bench.is_closed(0));
+    bench.gave_back(0);
+    take(&mut bench, 1, &["a"]);
+    assert!(start(&mut bench).is_some(), "nothing is left in its line");
+}
+
+#[test]
+fn g16_a_message_of_a_lost_claim_is_not_put_back() {
+    let mut bench = bench(2);
+    let ticket = take(&mut bench, 0, &["a", ""]);
+    let first = start(&mut bench).unwrap();
+    bench.lose(ticket);
+    assert!(!bench.may_go_on(ticket, at(0)));
+    bench.put_back(first);
+    assert!(start(&mut bench).is_none() && bench.is_empty());
 }
 
 #[test]

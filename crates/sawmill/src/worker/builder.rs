@@ -1,6 +1,7 @@
 //! The settings of a worker, checked before it starts, and how it joins its group.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::bench::{Bench, Limits};
 use super::gate::Gate;
+use super::journal::{self, Journal};
 use super::witness::Witness;
 use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Work, Worker, beat, foreman, tender};
 use crate::error::{Error, Result};
@@ -45,6 +47,7 @@ pub struct WorkerBuilder {
     pub(super) layers: Layers,
     pub(super) limit: Option<Limit>,
     pub(super) limit_per_key: Option<Limit>,
+    pub(super) journal: Option<PathBuf>,
 }
 
 /// The shortest interval at which polling makes sense.
@@ -72,6 +75,7 @@ impl WorkerBuilder {
             layers: Layers::default(),
             limit: None,
             limit_per_key: None,
+            journal: None,
         }
     }
 
@@ -131,7 +135,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// The most messages to have claimed at once. Under at-most-once this is the most that one crash can lose.
+    /// The most messages to have claimed at once. Under at-most-once this is the most that one crash can lose
+    /// without a [journal](WorkerBuilder::journal).
     pub fn most_claimed(mut self, most: usize) -> Self {
         self.most_claimed = Some(most);
         self
@@ -227,16 +232,27 @@ impl WorkerBuilder {
             self.agree_on_group(&topic, &group).await?;
             topics.push(topic);
         }
+        let journal = match &self.journal {
+            Some(path) => Some(Journal::open(path, &group, &topics, &journal::boot_id()?)?),
+            None => None,
+        };
         let hooks = self.hooks.clone();
         let states = hooks.start().await?;
-        let joined = self.join(work, group, topics, states.clone()).await;
+        let joined = self.join(work, group, topics, states.clone(), journal).await;
         if joined.is_err() {
             hooks.stop(&states).await;
         }
         joined
     }
 
-    async fn join(self, work: Work, group: GroupName, topics: Vec<Topic>, states: States) -> Result<Worker> {
+    async fn join(
+        self,
+        work: Work,
+        group: GroupName,
+        topics: Vec<Topic>,
+        states: States,
+        journal: Option<Journal>,
+    ) -> Result<Worker> {
         work.check_states(&states)?;
         let (stop, env) = (CancellationToken::new(), self.mill.env().clone());
         let site = Arc::new(Site {
@@ -257,6 +273,7 @@ impl WorkerBuilder {
         bench.pulls = matches!(work, Work::Pull).then_some(0);
         let shared = Arc::new(Shared {
             bench: Mutex::new(bench),
+            journal,
             wake: Notify::new(),
             more: Notify::new(),
             beat_now: Notify::new(),
@@ -348,6 +365,12 @@ impl WorkerBuilder {
                      .limit() for the group as a whole",
                 ));
             }
+        }
+        if self.journal.is_some() && self.delivery != Delivery::AtMostOnce {
+            return Err(Error::invalid(
+                "a journal is for groups that deliver at most once: others run again what a dead worker held, started or \
+                 not; leave it out, or set `delivery(Delivery::AtMostOnce)`",
+            ));
         }
         if self.delivery == Delivery::ExactlyOnce {
             self.mill.require_exactly_once()?;

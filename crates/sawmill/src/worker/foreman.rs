@@ -165,6 +165,7 @@ impl Foreman {
         self.fetch_adopted().await?;
         let grabbed = self.grab(&me).await?;
         self.report(&me).await?;
+        self.tidy_journal();
         slot::fill(&self.shared);
         if !grabbed && self.is_drained() {
             self.shared.drained.send_replace(self.drain);

@@ -10,10 +10,11 @@ use super::decide::{Change, Decided, decide};
 use super::foreman::{Foreman, SHORTEST_LOOK, Source};
 use super::gate::Sight;
 use super::item::Incoming;
+use super::journal::Journal;
 use crate::cancel::Unwanted;
 use crate::claim::{Claim, Token, WorkerId};
 use crate::clock::Moment;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::ledger::{Commit, EntryKey, Version, Write};
 use crate::member::{InUse, Member, lease};
 use crate::message::Message;
@@ -72,9 +73,10 @@ impl Foreman {
                 }
             }
         }
+        self.learn_cancels().await?;
+        self.recover(me).await?;
         // The members are listed after the entries: a worker joins before it grabs, so that the owner of a claim that was
         // seen and is not among them has left or was declared dead.
-        self.learn_cancels().await?;
         let stale = self.members.clone();
         self.see_others(me).await?;
         let members = if planted::is(Bug::StaleMembers) { stale } else { self.members.clone() };
@@ -221,7 +223,10 @@ impl Foreman {
 
     /// Takes over claims that nobody works. In ordered groups only of the shards that the ring gives to this worker.
     async fn adopt(&mut self, me: &WorkerId, members: &BTreeSet<String>) -> Result<()> {
-        let is_gone = |owner: &WorkerId| !members.contains(owner.as_str());
+        // What a former life left is recovered, not adopted, however long that takes.
+        let past = self.shared.journal.as_ref().and_then(Journal::past);
+        let is_past = |owner: &WorkerId| past.as_ref().is_some_and(|past| past.workers.contains(owner));
+        let is_gone = |owner: &WorkerId| !members.contains(owner.as_str()) && !is_past(owner);
         for index in self.order.clone() {
             let (rules, topic) = (self.spec(index).rules, self.spec(index).topic_index);
             let (idle, may_start) = {
@@ -268,16 +273,7 @@ impl Foreman {
                 return Ok(());
             }
             let (index, claim) = self.adopted[at].clone();
-            let spec = self.spec(index);
-            let log = shared.builder.mill.log();
-            let messages = match log.reread(&spec.topic, spec.shard, &claim.span).await {
-                Ok(messages) => messages,
-                Err(error) if error.kind() == ErrorKind::Gone => {
-                    tracing::error!(%error, key = %spec.key, "an adopted claim cannot be worked: dropping it");
-                    Vec::new()
-                }
-                Err(error) => return Err(error),
-            };
+            let messages = self.reread(index, &claim).await?;
             self.adopted.remove(at);
             let me = self.me.clone();
             self.take(me.as_ref(), index, claim, messages);
@@ -295,7 +291,7 @@ impl Foreman {
             Next::After(wait) => Some(wait),
             Next::AtOnce | Next::GiveUp => None,
         };
-        let (lost, deaths) = (claim.lost, claim.deaths);
+        let (lost, deaths, started) = (claim.lost, claim.deaths, claim.started.clone());
         let incoming = Incoming {
             source: index,
             topic: self.spec(index).topic_index,
@@ -311,9 +307,13 @@ impl Foreman {
         let ticket = bench.take(incoming, wait, env.now());
         if lost {
             let reason = "lost: its worker died, and an at-most-once group never starts a message again";
-            bench.bury(ticket, reason);
+            bench.bury(ticket, |_| true, reason);
         } else if deaths >= MOST_DEATHS {
-            bench.bury(ticket, &format!("{deaths} workers died while they held it"));
+            bench.bury(ticket, |_| true, &format!("{deaths} workers died while they held it"));
+        } else if !started.is_empty() {
+            let reason =
+                "lost: its worker died while it ran, and an at-most-once group never starts a message again";
+            bench.bury(ticket, |index| started.contains(index), reason);
         }
     }
 

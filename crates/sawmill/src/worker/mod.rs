@@ -13,10 +13,12 @@ mod foreman;
 mod gate;
 mod grab;
 mod item;
+mod journal;
 mod line;
 mod look;
 mod pace;
 mod pull;
+mod recover;
 mod report;
 mod setup;
 mod share;
@@ -41,6 +43,7 @@ use crate::shard::Rules;
 use crate::topic::{GroupName, Topic, TopicName};
 use bench::Bench;
 pub use builder::WorkerBuilder;
+use journal::Journal;
 pub use pull::{Job, Puller};
 
 /// The most messages in one block.
@@ -54,7 +57,8 @@ pub enum Delivery {
     #[default]
     AtLeastOnce,
     /// A message is started once at most. What a dead worker had claimed and not done goes to the dead letters as lost,
-    /// and so does every failure: nothing is tried again unless a person resends it.
+    /// and so does every failure: nothing is tried again unless a person resends it. A worker with a
+    /// [journal](WorkerBuilder::journal) loses only what it had started.
     AtMostOnce,
     /// The handler's own writes and the mark that the message is done commit in one transaction. Needs an engine that
     /// [can](crate::Capabilities::exactly_once).
@@ -106,6 +110,7 @@ struct Shared {
     work: Work,
     site: Arc<Site>,
     bench: Mutex<Bench>,
+    journal: Option<Journal>,
     /// Wakes the foreman.
     wake: Notify,
     /// Wakes those who wait for more messages to be ready.
@@ -180,6 +185,8 @@ pub struct Counts {
     pub dead: u64,
     /// Claims that were adopted from workers that died or left.
     pub adopted: u64,
+    /// Claims that were taken over from a former life of this worker, by its [journal](WorkerBuilder::journal).
+    pub recovered: u64,
     /// How often the worker found itself declared dead and joined anew.
     pub rejoined: u64,
     /// How often the set of workers changed under its eyes.
@@ -190,7 +197,8 @@ pub struct Counts {
     pub commits: u64,
     /// Commits that lost against another worker's.
     pub conflicts: u64,
-    /// Why it stopped, if it was not asked to: a handler made it stop, or its topic was deleted.
+    /// Why it stopped, if it was not asked to: a handler made it stop, its topic was deleted, or its journal
+    /// could not be written.
     pub stopped_because: Option<String>,
 }
 

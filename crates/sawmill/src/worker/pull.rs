@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 use super::item::Start;
+use super::recover::note_starts;
 use super::slot::{self, Attempt, Ending, judge, late_text};
 use super::{Shared, Work, Worker, WorkerBuilder};
 use crate::clock::Moment;
@@ -126,6 +127,9 @@ fn take(shared: &Arc<Shared>) -> Option<Job> {
         let mut bench = shared.bench();
         bench.has_free_slot().then(|| bench.next(now)).flatten()?
     };
+    if !note_starts(shared, std::slice::from_ref(&start)) {
+        return None;
+    }
     let context = Attempt::new(shared, now).context(&start);
     let limit = shared.builder.timeout.unwrap_or(LIMIT);
     let time = Arc::new(Time { until: Mutex::new(Some(now + limit)), limit });

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use super::decide::{Change, Decided, decide};
 use super::foreman::{Foreman, LINGER, PROGRESS};
 use super::item::{Copy, Failed, Ticket};
+use super::journal::Journal;
 use super::slot;
 use super::{Delivery, Lanes, SourceSpec};
 use crate::claim::WorkerId;
@@ -263,8 +264,12 @@ impl Foreman {
             let _ = env.within(PROGRESS, shared.wake.notified()).await;
         }
         // A store that is down must not keep the worker for ever: what cannot be said now, others find out.
-        if env.within(shared.builder.ttl, self.say_goodbye()).await.is_none() {
-            tracing::warn!(group = %shared.group, "left without reporting everything: the store does not answer");
+        match env.within(shared.builder.ttl, self.say_goodbye()).await {
+            Some(true) => shared.journal.iter().for_each(Journal::finish),
+            Some(false) => {}
+            None => {
+                tracing::warn!(group = %shared.group, "left without reporting everything: the store does not answer");
+            }
         }
     }
 
@@ -278,17 +283,18 @@ impl Foreman {
         }
     }
 
-    async fn say_goodbye(&mut self) {
+    /// True if nothing of what was this worker's is left.
+    async fn say_goodbye(&mut self) -> bool {
         let shared = self.shared.clone();
         loop {
             let me = shared.bench().me().cloned();
             // Declared dead: nothing is ours to give back.
-            let Some(me) = me.filter(|me| self.me.as_ref() == Some(me)) else { return };
+            let Some(me) = me.filter(|me| self.me.as_ref() == Some(me)) else { return false };
             if let Err(error) = self.give_back_all(&me).await {
                 tracing::debug!(%error, "not given back yet");
             }
             if self.adopted.is_empty() && shared.bench().is_empty() {
-                return;
+                return true;
             }
             shared.env().sleep(LINGER).await;
         }

@@ -1,6 +1,7 @@
 //! What a worker's handlers are given, what is wrapped around them, and the other ways to start one.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Work, Worker, WorkerBuilder};
@@ -69,6 +70,42 @@ impl WorkerBuilder {
         Args: FromStates,
     {
         self.hooks.on_stop(hook);
+        self
+    }
+
+    /// Keeps a journal of what is started, in this file on the machine's own disk, for workers that deliver
+    /// [at most once](crate::Delivery::AtMostOnce). One that crashes and is started again with the same file takes over at once what
+    /// it had claimed, and runs what it had not started; without a journal all of it is lost. What it was running goes to the
+    /// dead letters as lost.
+    ///
+    /// Each worker needs a file of its own; a second one beside it, whose name ends in `.2`, comes and goes. It is not for network
+    /// file systems, and not to be copied or restored. It does not count any more after the machine was restarted, nor for what
+    /// other workers of the group took over first: that is what they do when a worker has been silent for its TTL. Each start costs
+    /// one write to the file, which is not synced; if it fails, as when the disk is full, the worker stops.
+    ///
+    /// It needs a system that tells one start of the machine from another: Linux.
+    ///
+    /// ```
+    /// use sawmill::{Context, Delivery, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # if !cfg!(target_os = "linux") { return Ok(()) }
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("payments").await?;
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("sawmill-{}.journal", std::process::id()));
+    /// let worker = mill
+    ///     .worker("payments")
+    ///     .delivery(Delivery::AtMostOnce)
+    ///     .journal(&path)
+    ///     .start(|payment: Context| async move { println!("{}", payment.id()) })
+    ///     .await?;
+    /// worker.stop().await;
+    /// # let _ = std::fs::remove_file(path);
+    /// # Ok(()) }
+    /// ```
+    pub fn journal(mut self, path: impl Into<PathBuf>) -> Self {
+        self.journal = Some(path.into());
         self
     }
 

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
 use super::item::{Copy, Item, Start, Verdict};
+use super::recover::note_starts;
 use super::{Delivery, OnFailure, Shared, Work, batch};
 use crate::cancel;
 use crate::clock::Moment;
@@ -74,6 +75,9 @@ async fn run(shared: Arc<Shared>) {
                 }
             }
         };
+        if !note_starts(&shared, std::slice::from_ref(&start)) {
+            continue;
+        }
         let span = shared.saw_start(&start, now);
         let mut attempt = Attempt::new(&shared, now);
         let context = attempt.context(&start);
