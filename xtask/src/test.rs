@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ enum By {
     Cargo,
     /// Cargo, and the tests that it reports are counted.
     CargoTest,
+    /// Cargo builds examples, and then runs each of them: they check their own results, and count like tests.
+    Examples,
     /// cargo-deny, which may have to be installed first.
     CargoDeny,
 }
@@ -46,6 +48,7 @@ const STEPS: &[Step] = &[
     Step { env: &[("RUSTDOCFLAGS", "-D warnings")], ..step("docs", By::Cargo, "doc --workspace --no-deps") },
     step("doctests", By::CargoTest, "test --workspace --doc --no-fail-fast"),
     step("licences", By::CargoDeny, "check licenses bans sources"),
+    step("examples", By::Examples, "build -p sawmill-sqlite --examples"),
     step("sim", By::Cargo, "run --release -p sawmill-sim -- --seeds 2000"),
     step("mutants", By::Cargo, "run --release -p sawmill-sim --features planted -- --mutants"),
 ];
@@ -59,7 +62,7 @@ impl Step {
     /// The command as a person would type it.
     fn typed(&self) -> Invocation {
         self.invocation(match self.by {
-            By::Cargo | By::CargoTest => Invocation::cargo(&[]),
+            By::Cargo | By::CargoTest | By::Examples => Invocation::cargo(&[]),
             By::CargoDeny => Invocation::cargo(&["deny"]),
         })
     }
@@ -136,6 +139,7 @@ impl Gate {
         let outcome = match step.by {
             By::Cargo => run_plain(step.typed()),
             By::CargoTest => self.run_tests(step),
+            By::Examples => self.run_examples(step),
             By::CargoDeny => self.run_cargo_deny(step),
         };
         let time = readable(started.elapsed());
@@ -178,6 +182,31 @@ impl Gate {
         }
     }
 
+    fn run_examples(&mut self, step: &Step) -> Outcome {
+        let built = run_plain(step.typed());
+        if !matches!(built, Outcome::Passed) {
+            return built;
+        }
+        let names = match example_names(Path::new(EXAMPLES)) {
+            Ok(names) => names,
+            Err(error) => {
+                let why = format!("{EXAMPLES} cannot be read: {error}");
+                return Outcome::Failed { why, again: step.typed() };
+            }
+        };
+        for name in names {
+            say(&format!("-- example {name}"));
+            match run_plain(example(&name)) {
+                Outcome::Failed { why, again } => {
+                    self.tally.failed += 1;
+                    return Outcome::Failed { why: format!("example {name}: {why}"), again };
+                }
+                _ => self.tally.passed += 1,
+            }
+        }
+        Outcome::Passed
+    }
+
     /// What was skipped since the last time this was asked.
     fn take_skips(&self) -> io::Result<Vec<String>> {
         let skips = skip_lines(&fs::read_to_string(&self.skips_file)?);
@@ -195,6 +224,29 @@ impl Gate {
             }
             Err(why) => Outcome::Skipped { why },
         }
+    }
+}
+
+/// Where the examples are. Those in folders, like the benchmark, are programs to be run by hand.
+const EXAMPLES: &str = "crates/sawmill-sqlite/examples";
+
+fn example(name: &str) -> Invocation {
+    Invocation::cargo(&["run", "-q", "-p", "sawmill-sqlite", "--example", name])
+}
+
+/// The names of the examples that are a single file, in their order.
+fn example_names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    names.sort_unstable();
+    match names.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::NotFound, "there is no example in it")),
+        false => Ok(names),
     }
 }
 
@@ -229,6 +281,16 @@ mod tests {
     fn a_step_is_shown_with_its_environment() {
         let docs = STEPS.iter().find(|step| step.name == "docs").unwrap();
         assert_eq!(docs.typed().to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps");
+    }
+
+    #[test]
+    fn the_examples_are_the_single_files_and_an_empty_folder_is_an_error() {
+        let names = example_names(&Path::new("..").join(EXAMPLES)).unwrap();
+        assert!(names.iter().any(|name| name == "quickstart"), "{names:?}");
+        assert!(!names.iter().any(|name| name == "bench"), "{names:?}");
+        assert!(names.is_sorted());
+        assert!(example_names(Path::new("src/no such folder")).is_err());
+        assert!(example_names(Path::new("..")).is_err(), "no example there");
     }
 
     #[test]

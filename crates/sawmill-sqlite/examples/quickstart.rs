@@ -2,15 +2,15 @@
 //!
 //! `cargo run --release -p sawmill-sqlite --example quickstart`
 
+use std::error::Error;
 use std::time::Duration;
 
-use sawmill::{Context, Outcome, Push, Result, RetryPolicy};
+use sawmill::{Context, Outcome, Push, RetryPolicy};
 
 #[tokio::main]
-async fn main() -> Result<()> {
-    let folder = std::env::temp_dir().join(format!("sawmill-quickstart-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for the database");
-    let mill = sawmill_sqlite::open(&format!("sqlite:{}", folder.join("jobs.db").display())).await?;
+async fn main() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let mill = sawmill_sqlite::open(&format!("sqlite:{}", folder.path().join("jobs.db").display())).await?;
     mill.create_topic("emails").await?;
 
     // Ten mails each for three people, one that can never be sent, and one for a second later.
@@ -36,8 +36,7 @@ async fn main() -> Result<()> {
     let dead = mill.dead_letters("emails", "default").await?;
     let letter = dead.show(broken).await?;
     println!("dead: {} because {:?}", letter.id(), letter.reason());
-    drop((dead, mill));
-    std::fs::remove_dir_all(&folder).expect("the folder is ours to remove");
+    assert_eq!((counts.done, counts.failed, counts.dead), (31, 4, 1));
     Ok(())
 }
 

@@ -4,23 +4,28 @@
 //! be, and no broker has to be run.
 //!
 //! ```
-//! use sawmill::{Context, Push, Sawmill};
+//! use sawmill::{Json, Push, Sawmill};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Mail { to: String, text: String }
+//!
+//! async fn send(Json(mail): Json<Mail>) {
+//!     println!("to {}: {}", mail.to, mail.text);
+//! }
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
 //! let mill = Sawmill::open("memory:").await?;
 //! mill.create_topic("emails").await?;
-//! mill.push("emails", Push::new("Hello Alice").key("alice")).await?;
+//! mill.push("emails", Push::json(&Mail { to: "alice".into(), text: "Hello".into() })?).await?;
 //!
-//! let worker = mill.worker("emails").slots(8).start(|mail: Context| async move {
-//!     println!("sending {:?}", mail.payload());
-//! }).await?;
-//!
+//! let worker = mill.worker("emails").slots(8).start(send).await?;
 //! worker.drained().await;
 //! assert_eq!(worker.stop().await.done, 1);
 //! # Ok(()) }
 //! ```
 //!
-//! `memory:` forgets everything when the process ends. The crate `sawmill-sqlite` keeps it in a file.
+//! `memory:` forgets everything when the process ends. The crate `sawmill-sqlite` keeps it in a file, and its folder
+//! `examples` has a small program for most of what follows.
 //!
 //! # Words
 //!
@@ -30,41 +35,61 @@
 //! handlers at once. A worker **grabs** the next block of messages of a shard and holds a **claim** on it until all of them
 //! are settled; the **token** of the claim is the fencing number that a handler can pass on.
 //!
-//! # What a handler may take
+//! # Pushing
 //!
-//! A handler is an `async` function, and its arguments say what it wants to know: the whole [`Context`] of the message, its
-//! payload as [`Json`] (or `String`, `Bytes`, a protocol buffer with the feature `prost`), what all handlers share as
-//! [`State`], or [something of one's own](FromContext). A payload that cannot be read becomes a dead letter at once.
+//! When a push returns, the message is durable. [`push`](Sawmill::push) takes one, [`push_many`](Sawmill::push_many) many at
+//! once, and a [`Producer`] gathers the single pushes of many tasks. A [`Push`] says what goes with the payload; a [unique
+//! one](Push::unique) is not added while another of its name is live.
 //!
 //! ```
-//! use sawmill::{Json, Push, Sawmill, State};
+//! use std::time::Duration;
+//! use sawmill::{Push, Sawmill};
 //!
-//! #[derive(serde::Serialize, serde::Deserialize)]
-//! struct Mail { to: String, text: String }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+//! # let mill = Sawmill::open("memory:").await?;
+//! # mill.create_topic("calls").await?;
+//! mill.push("calls", "a payload alone").await?;
+//! mill.push("calls", Push::new("Bob").key("bob").header("lang", "en").after(Duration::from_secs(60))).await?;
+//!
+//! let first = mill.push("calls", Push::new("Carol").unique("carol")).await?;
+//! let again = mill.push("calls", Push::new("Carol").unique("carol")).await?;
+//! assert_eq!(first, again);
+//! # Ok(()) }
+//! ```
+//!
+//! # Working
+//!
+//! A handler is an `async` function, and its arguments say what it wants to know: the [`Context`] of the message, its payload
+//! as [`Json`] (or `String`, `Bytes`, a protocol buffer with the feature `prost`), what all handlers share as [`State`], or
+//! [something of one's own](FromContext). A payload that cannot be read becomes a dead letter at once.
+//!
+//! ```
+//! use sawmill::{Context, Json, Push, Sawmill, State};
 //!
 //! struct Server { name: String }
 //!
-//! async fn send(Json(mail): Json<Mail>, server: State<Server>) -> Result<(), std::io::Error> {
-//!     println!("{} sends {:?} to {}", server.name, mail.text, mail.to);
+//! async fn call(context: Context, Json(number): Json<u32>, server: State<Server>) -> Result<(), std::io::Error> {
+//!     println!("{} calls {number}, attempt {}", server.name, context.attempt());
 //!     Ok(())
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
 //! # let mill = Sawmill::open("memory:").await?;
-//! # mill.create_topic("emails").await?;
-//! let mail = Mail { to: "Alice".to_owned(), text: "Hello".to_owned() };
-//! mill.push("emails", Push::json(&mail)?).await?;
-//! let worker = mill.worker("emails").state(Server { name: "mx1".to_owned() }).start(send).await?;
-//! worker.drained().await;
+//! # mill.create_topic("calls").await?;
+//! # mill.push("calls", Push::json(&110)?).await?;
+//! let worker = mill.worker("calls").state(Server { name: "pbx1".to_owned() }).start(call).await?;
+//! # worker.drained().await;
 //! assert_eq!(worker.stop().await.done, 1);
 //! # Ok(()) }
 //! ```
 //!
-//! There are handlers of [batches](WorkerBuilder::start_batch) and [blocking](WorkerBuilder::start_blocking) ones,
-//! [hooks](WorkerBuilder::on_start) around a worker's life and [layers](WorkerBuilder::layer) around its handler; and a program
-//! may [pull](WorkerBuilder::pull) messages itself.
+//! What is shared can also be [opened before the first message](WorkerBuilder::on_start) and [closed after the
+//! last](WorkerBuilder::on_stop). [Layers](WorkerBuilder::layer) wrap code around every handler. Handlers that block their
+//! thread are for [`start_blocking`](WorkerBuilder::start_blocking). A handler may [note](Context::note) how far it is,
+//! which [`members`](Sawmill::members) shows to others. [`stop`](Worker::stop) ends a worker when what runs is done,
+//! [`abort`](Worker::abort) at once.
 //!
-//! # What a handler may say
+//! # Failure
 //!
 //! A handler returns anything that [stands for an outcome](IntoOutcome): nothing (done), a `Result` (an error means: try
 //! again), or an [`Outcome`] itself.
@@ -84,13 +109,15 @@
 //! # let _ = send;
 //! ```
 //!
-//! A handler that panics fails its message, not the worker. What fails is tried again as the group's [`RetryPolicy`] says,
-//! and out of attempts it becomes a [dead letter](DeadLetters), which a person can look at, resend or drop.
+//! A handler that panics, or takes longer than its [timeout](WorkerBuilder::timeout), fails its message, not the worker. What
+//! fails is tried again as the group's [`RetryPolicy`] says, and out of attempts it becomes a [dead letter](DeadLetters),
+//! which a person can look at, resend or drop.
 //!
-//! # Two switches
+//! # Order and delivery
 //!
 //! [`ordered`](WorkerBuilder::ordered) gives strict order per key across all workers of the group, with parallelism across
-//! keys. [`Delivery`] says how often a message may be run: at least once (the default), or at most once.
+//! keys. [`Delivery`] says how often a message may be run: at least once (the default), or at most once. What must not be
+//! done by a worker that was declared dead and woke up again can be guarded by the [token](Context::token).
 //!
 //! ```
 //! use sawmill::{Context, Delivery, Sawmill};
@@ -100,31 +127,104 @@
 //! # mill.create_topic("payments").await?;
 //! let worker = mill
 //!     .worker("payments")
-//!     .group("bookkeeping")
 //!     .ordered()
 //!     .delivery(Delivery::AtMostOnce)
-//!     .start(|_payment: Context| async {})
+//!     .start(|payment: Context| async move { println!("{} under {}", payment.id(), payment.token()) })
 //!     .await?;
 //! worker.stop().await;
 //! # Ok(()) }
 //! ```
 //!
-//! # What starts, and when
+//! # Time and schedules
 //!
-//! A worker of [several topics](Sawmill::worker_for) works them strictly by priority. A group can be
-//! [paused](Sawmill::pause), and [limited](WorkerBuilder::limit) in what all its workers together run at once or start in a
-//! time.
+//! A message may be [due at a time](Push::at) or [after one](Push::after), and a handler may put it off by
+//! [`Outcome::Snooze`]. A [`Schedule`] pushes a message again and again, each tick once; [`Missed`] says what becomes of ticks
+//! for which nobody was there.
 //!
-//! # Testing and watching
+//! ```
+//! use sawmill::{Sawmill, Schedule};
 //!
-//! [`testing`] is a kit that runs your handlers in memory, with a clock that the test moves. [`observe`] lists what can be
-//! watched: a span around each run of a handler, log events, metrics, and a stream of [`Event`]s in the process.
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+//! # let mill = Sawmill::open("memory:").await?;
+//! # mill.create_topic("reports").await?;
+//! mill.schedule("reports", Schedule::cron("nightly", "0 3 * * *", "Europe/Berlin")?.message("all")).await?;
+//! println!("next at {:?}", mill.schedules("reports").await?[0].next());
+//! # Ok(()) }
+//! ```
+//!
+//! # Groups
+//!
+//! A group begins with its first worker. [`status`](Sawmill::status) says where it stands, [`pause`](Sawmill::pause) and
+//! [`resume`](Sawmill::resume) hold it and let it go on, [`seek`](Sawmill::seek) has it handle messages again or skip them,
+//! and [`cancel`](Sawmill::cancel) takes one message from all groups.
+//!
+//! ```
+//! use sawmill::{Context, Sawmill, Since};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+//! # let mill = Sawmill::open("memory:").await?;
+//! # mill.create_topic("orders").await?;
+//! let ids = mill.push_many("orders", ["one", "two", "three"]).await?;
+//! mill.cancel("orders", ids[1]).await?;
+//! let worker = mill.worker("orders").group("totals").start(|_order: Context| async {}).await?;
+//! worker.drained().await;
+//! mill.seek("orders", "totals", Since::Start).await?;
+//! worker.drained().await;
+//! worker.stop().await;
+//!
+//! let status = mill.status("orders", "totals").await?;
+//! assert_eq!((status.done, status.waiting), (4, 0), "two, and the same two again");
+//! # Ok(()) }
+//! ```
+//!
+//! A topic's log is [trimmed](Sawmill::trim) as its [`TopicSpec`] says.
+//!
+//! # Limits
+//!
+//! A worker of [several topics](Sawmill::worker_for) works them strictly by priority. A [limit](WorkerBuilder::limit) holds
+//! for all workers of a group together: so many [at once](Limit::running), or [in a time](Limit::rate); in ordered groups
+//! also [for each key](WorkerBuilder::limit_per_key).
+//!
+//! ```
+//! use sawmill::{Context, Limit, Sawmill};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+//! # let mill = Sawmill::open("memory:").await?;
+//! # for topic in ["urgent", "bulk"] { mill.create_topic(topic).await?; }
+//! let worker = mill
+//!     .worker_for(["urgent", "bulk"])
+//!     .limit(Limit::running(3).and(Limit::per_second(50)))
+//!     .start(|_mail: Context| async {})
+//!     .await?;
+//! worker.stop().await;
+//! # Ok(()) }
+//! ```
+//!
+//! # Pulling
+//!
+//! A program that has a loop of its own, or answers jobs later, [pulls](WorkerBuilder::pull) messages instead of having a
+//! handler called: a [`Puller`] gives out [`Job`]s.
+//!
+//! # Batches
+//!
+//! [`start_batch`](WorkerBuilder::start_batch) calls a handler with many messages at once; a [`Batch`] says how many, and how
+//! long to wait for them.
+//!
+//! # Testing
+//!
+//! [`testing`] is a kit that runs your handlers in memory, in milliseconds, with a clock that the test moves.
+//!
+//! # Watching
+//!
+//! [`observe`] lists what can be watched, under names that stay: a span around each run of a handler, log events and metrics.
+//! [`events`](Sawmill::events) is a stream of what happens in the process, and [`Worker::state`] says what a worker does now.
 //!
 //! # Engines
 //!
 //! Everything above stands on two seams: a [`log`], where messages live, and a [`ledger`], which says who has done what. An
-//! engine implements one or both; all rules are here, once. What an engine can do beyond them is declared as
-//! [`Capabilities`], and asking for what it cannot do is an error that says who can.
+//! [`engine`] implements one or both; all rules are here, once. What an engine can do beyond them is declared as
+//! [`Capabilities`], and asking for what it cannot do is an error that says who can. [`Sawmill::options`] opens a store with
+//! an engine of one's own, a namespace, or a ledger that is kept elsewhere than the messages.
 
 mod cancel;
 pub mod claim;
