@@ -17,6 +17,7 @@ use crate::ledger::{Commit, Entry, EntryKey, Write};
 use crate::log::Found;
 use crate::message::{Message, MessageId};
 use crate::mill::Sawmill;
+use crate::observe::{TARGET, event};
 use crate::shard::ShardState;
 use crate::topic::{Lane, Topic};
 
@@ -88,7 +89,7 @@ impl Sawmill {
                 }
             }
         }
-        tracing::info!(topic = %topic.name, %id, "cancelled");
+        tracing::info!(name: event::CANCEL, target: TARGET, topic = %topic.name, %id, "cancelled");
         Ok(())
     }
 

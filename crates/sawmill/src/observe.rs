@@ -27,6 +27,9 @@
 //! | `sawmill.rebalance` | info | the set of workers has changed | `group`, `worker`, `members` |
 //! | `sawmill.promote` | debug | messages have become due | `topic`, `count` |
 //! | `sawmill.trim` | debug | messages that nobody needs were dropped | `topic`, `shard`, `count` |
+//! | `sawmill.pause`, `sawmill.resume` | info | a person paused or resumed a group | `topic`, `group` |
+//! | `sawmill.seek` | info | a person sent a group to another place | `topic`, `group`, `since` |
+//! | `sawmill.cancel` | info | a person cancelled a message | `topic`, `id` |
 //! | `sawmill.stop` | warn | a handler stopped its worker | `id`, `reason` |
 //!
 //! # Metrics
@@ -106,6 +109,14 @@ pub mod event {
     pub const PROMOTE: &str = "sawmill.promote";
     /// Messages that nobody needs were dropped.
     pub const TRIM: &str = "sawmill.trim";
+    /// A person paused a group.
+    pub const PAUSE: &str = "sawmill.pause";
+    /// A person resumed a group.
+    pub const RESUME: &str = "sawmill.resume";
+    /// A person sent a group to another place.
+    pub const SEEK: &str = "sawmill.seek";
+    /// A person cancelled a message.
+    pub const CANCEL: &str = "sawmill.cancel";
     /// A handler stopped its worker.
     pub const STOP: &str = "sawmill.stop";
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Commit, Entry, EntryKey, Write};
 use crate::mill::Sawmill;
+use crate::observe::{TARGET, event};
 use crate::topic::{GroupName, Topic};
 
 /// What the entry says.
@@ -78,6 +79,11 @@ impl Sawmill {
             let value = Some(Pause { paused }.encode());
             let write = Write { key: key.clone(), expect: entry.map(|entry| entry.version), value };
             if let Commit::Done(_) = self.ledger().commit(write).await? {
+                let topic = &topic.name;
+                match paused {
+                    true => tracing::info!(name: event::PAUSE, target: TARGET, %topic, %group, "paused"),
+                    false => tracing::info!(name: event::RESUME, target: TARGET, %topic, %group, "resumed"),
+                }
                 return Ok(());
             }
             // Someone else was faster, or nobody knows: look again.

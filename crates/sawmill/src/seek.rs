@@ -6,6 +6,7 @@ use crate::ledger::EntryKey;
 use crate::log::Position;
 use crate::message::MessageId;
 use crate::mill::Sawmill;
+use crate::observe::{TARGET, event};
 use crate::topic::{GroupName, Topic};
 use crate::unique;
 
@@ -61,7 +62,8 @@ impl Sawmill {
             self.change_shard(&key, |state| state.seek(place.clone()), |state| state.pass).await?;
         }
         unique::settle_all(self, &topic, &group).await?;
-        tracing::info!(topic = %topic.name, %group, ?since, "sent elsewhere");
+        let topic = &topic.name;
+        tracing::info!(name: event::SEEK, target: TARGET, %topic, %group, ?since, "sent elsewhere");
         Ok(())
     }
 
