@@ -30,7 +30,7 @@ impl Sawmill {
     /// The group may be at work: what its workers have in hand is finished, and shard by shard they go on from the new
     /// place. Retries that wait, messages that are not due, and dead letters stay as they are. A message that was trimmed
     /// does not come back. The names of [unique](crate::Push::unique) messages are free as far as this group is concerned: of
-    /// those that it skips it would never give them back. In a group that delivers at most once this is the one way in which a message is started again.
+    /// those that it skips it would never give them back. A group that delivers at most once starts messages again by this.
     ///
     /// ```
     /// use sawmill::{Context, Sawmill, Since};
