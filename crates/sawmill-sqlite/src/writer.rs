@@ -286,7 +286,15 @@ impl Desk {
     /// together, each is tried alone, so that nobody fails because of another.
     fn commit(&mut self, mut works: Vec<Box<dyn Work>>, inbox: Option<&mut Inbox<'_>>) {
         let broken = match self.transact(&mut works, inbox) {
-            Ok(()) => return works.into_iter().for_each(|work| work.answer()),
+            Ok(written) => {
+                works.into_iter().for_each(|work| work.answer());
+                self.toucher.touch(written);
+                // Most often a push is next, which should not wait for this.
+                if let Err(error) = self.sync(true) {
+                    tracing::debug!(%error, "the next transaction tries again to be one that syncs");
+                }
+                return;
+            }
             Err(broken) => broken,
         };
         if !self.connection.is_autocommit()
@@ -310,7 +318,7 @@ impl Desk {
         &mut self,
         works: &mut Vec<Box<dyn Work>>,
         mut inbox: Option<&mut Inbox<'_>>,
-    ) -> Result<(), Broken> {
+    ) -> Result<Written, Broken> {
         let lasting = works.iter().any(|work| work.is_lasting());
         self.sync(lasting).map_err(Broken::Begin)?;
         let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
@@ -335,8 +343,7 @@ impl Desk {
         run("COMMIT").map_err(Broken::Commit)?;
         self.leftovers |= leftovers;
         self.bells.ring(written);
-        self.toucher.touch(written);
-        Ok(())
+        Ok(written)
     }
 }
 

@@ -155,7 +155,8 @@ impl Foreman {
         let now = self.shared.env().now();
         let drain = self.shared.drains.load(Ordering::SeqCst);
         let wants_look = self.shared.bench().take_wants_look();
-        if now >= self.look_from.min(self.look_at) || drain > self.drain || wants_look {
+        let must_look = now >= self.look_at || drain > self.drain || wants_look;
+        if must_look {
             if drain > self.drain || wants_look {
                 self.look_well_from = now;
             }
@@ -164,6 +165,10 @@ impl Foreman {
         }
         self.fetch_adopted().await?;
         let grabbed = self.grab(&me).await?;
+        if !must_look && now >= self.look_from {
+            // A look that can wait lets messages go first.
+            self.look(&me).await?;
+        }
         self.report(&me).await?;
         self.tidy_journal();
         slot::fill(&self.shared);
@@ -183,7 +188,7 @@ impl Foreman {
 
     /// The next round looks at everything.
     fn look_well(&mut self) {
-        (self.look_from, self.look_well_from) = (Moment::default(), Moment::default());
+        (self.look_at, self.look_well_from) = (Moment::default(), Moment::default());
     }
 
     fn is_drained(&self) -> bool {
