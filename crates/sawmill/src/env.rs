@@ -5,6 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, select};
@@ -89,6 +90,19 @@ impl Env {
         }));
         async move { said.await.ok() }
     }
+}
+
+/// Lets other tasks run.
+pub(crate) async fn breathe() {
+    let mut breathed = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut breathed, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 struct TokioSpawn;

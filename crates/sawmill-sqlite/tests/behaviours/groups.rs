@@ -1,12 +1,13 @@
 //! Groups: each has its own head on a topic and sees every message; and a push knows of no worker.
 
-use sawmill::Push;
 use sawmill::ledger::{EntryKey, Ledger};
 use sawmill::log::{Log, Position, Want};
 use sawmill::shard::shard_of;
+use sawmill::{Context, Push, Sawmill};
+use sawmill_sqlite::SqliteEngine;
 
 use crate::desk::Desk;
-use crate::support::{LONG_TTL, POLL, Peek, Place, eventually, key_per_shard, numbered, topic};
+use crate::support::{LONG_TTL, POLL, Peek, Place, eventually, key_per_shard, numbered, soon, topic};
 
 #[tokio::test]
 async fn f1_each_group_has_its_own_head_and_none_affects_another() {
@@ -116,4 +117,35 @@ async fn g3_a_push_assigns_a_shard_by_key_and_never_a_worker() {
     eventually("all is done", async || mill.status("orders", "default").await.unwrap().done == 5).await;
     assert_eq!((desk.count(), late.count()), (1, 4));
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f15_two_installations_share_one_database_without_seeing_each_other() {
+    let place = Place::new();
+    let sqlite = format!("sqlite:{}", place.path().display());
+    for url in ["memory:", &sqlite] {
+        let open = async |namespace: &str| {
+            let options = Sawmill::options().engine(SqliteEngine).namespace(namespace);
+            options.open(url).await.unwrap()
+        };
+        let (shop, office) = (open("shop").await, open("office").await);
+        shop.create_topic("mails").await.unwrap();
+        assert!(office.topics().await.unwrap().is_empty());
+        topic(&office, "mails", 2).await;
+        shop.push_many("mails", ["a", "b", "c"]).await.unwrap();
+        office.push("mails", "d").await.unwrap();
+        let work = async |mill: &Sawmill| {
+            let worker = mill.worker("mails").poll(POLL).start(|_: Context| async {}).await.unwrap();
+            soon("all is done", worker.drained()).await;
+            worker
+        };
+        let (there, here) = (work(&shop).await, work(&office).await);
+        assert_eq!((there.counts().done, here.counts().done), (3, 1));
+        assert_eq!((shop.members("default").await.unwrap().len(), here.counts().rebalances), (1, 1));
+        there.stop().await;
+        shop.delete_topic("mails").await.unwrap();
+        office.push("mails", "e").await.unwrap();
+        soon("the other goes on", here.drained()).await;
+        assert_eq!(here.stop().await.done, 2);
+    }
 }

@@ -122,7 +122,7 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::dead::DeadLetter;
 use crate::dice::Dice;
-use crate::env::Env;
+use crate::env::{Env, breathe};
 use crate::error::{ErrorKind, Result};
 use crate::handler::IntoHandler;
 use crate::memory::Memory;
@@ -403,19 +403,6 @@ fn shown(messages: &[Message]) -> String {
         }
     }
     text
-}
-
-/// Lets other tasks run.
-async fn breathe() {
-    let mut breathed = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut breathed, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Chance that is the same in every run: a counter, mixed (SplitMix64).

@@ -141,10 +141,10 @@ mod tests {
         eventually_wait(&tasks).await;
         tasks.spawn(Box::pin(async {
             for _ in 0..100 {
-                super::super::breathe().await;
+                crate::env::breathe().await;
             }
         }));
-        super::super::breathe().await;
+        crate::env::breathe().await;
         assert!(!tasks.all_wait(), "it has woken itself");
         eventually_wait(&tasks).await;
     }

@@ -7,9 +7,10 @@ use tracing::Span;
 
 use super::item::Start;
 use super::recover::note_starts;
-use super::slot::{Attempt, Ending, breathe, judge};
+use super::slot::{Attempt, Ending, judge};
 use super::{Shared, Work};
 use crate::clock::Moment;
+use crate::env::breathe;
 use crate::handler::{Batch, Context, share_out};
 
 /// Takes batches from the bench until nothing is ready.

@@ -2,7 +2,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -15,6 +14,7 @@ use super::recover::note_starts;
 use super::{Delivery, OnFailure, Shared, Work, batch};
 use crate::cancel;
 use crate::clock::Moment;
+use crate::env::breathe;
 use crate::handler::Context;
 use crate::observe::{TARGET, event};
 use crate::outcome::Outcome;
@@ -264,17 +264,4 @@ fn give_up(shared: &Shared, item: &Item, reason: String, failure: Failure) -> Ve
             Verdict::Settled(Fate::Dropped)
         }
     }
-}
-
-/// Lets other tasks run.
-pub(super) async fn breathe() {
-    let mut breathed = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut breathed, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
