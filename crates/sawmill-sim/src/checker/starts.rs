@@ -170,10 +170,10 @@ impl Book {
 
     /// Invariant 13: the claim was taken before the cancellation was acknowledged.
     fn not_cancelled(&mut self, group: usize, started: &Started<'_>, (topic, shard, _): Place) {
-        let Some(tokens) = self.cancelled.get(&started.origin) else { return };
         let key =
             format!("shards/{}/{}/{shard:04}", self.topics[topic].topic.uid, self.rules.groups[group].name);
-        let last = tokens.get(&key).copied().unwrap_or_default();
+        let tokens = self.cancelled.get(&started.origin);
+        let last = tokens.map_or(started.token, |tokens| tokens.get(&key).copied().unwrap_or_default());
         self.check(Invariant::Cancelled, started.token <= last, |_| {
             let what = format!(
                 "{} was started under token {}, and cancelled when the last token of {key} was {last}",

@@ -39,7 +39,7 @@ impl Foreman {
         let shared = self.shared.clone();
         let Some(journal) = &shared.journal else { return Ok(()) };
         let Some(past) = journal.past() else { return Ok(()) };
-        if !shared.bench().may_start(shared.env().now()) {
+        if !shared.bench().is_leased(shared.env().now()) {
             return Ok(());
         }
         for index in 0..self.sources.len() {
