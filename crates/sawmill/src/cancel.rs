@@ -160,7 +160,8 @@ impl Sawmill {
         }
     }
 
-    async fn pause_briefly(&self) {
+    /// Waits before asking again, when a write had no clear answer.
+    pub(crate) async fn pause_briefly(&self) {
         self.env().sleep(self.env().dice().jitter(std::time::Duration::from_millis(20))).await;
     }
 }

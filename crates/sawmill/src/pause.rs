@@ -3,8 +3,6 @@
 //! Whether it is paused is an entry of its own in the ledger, which workers read whenever they look around. Claims and shards
 //! stay where they are.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -35,9 +33,6 @@ impl Pause {
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 }
-
-/// How long to wait before asking again, when a write had no clear answer.
-const MOMENT: Duration = Duration::from_millis(20);
 
 impl Sawmill {
     /// Pauses a group of a topic: its workers start nothing more of it, and take nothing more. What runs ends normally, and
@@ -87,7 +82,7 @@ impl Sawmill {
                 return Ok(());
             }
             // Someone else was faster, or nobody knows: look again.
-            self.env().sleep(MOMENT).await;
+            self.pause_briefly().await;
         }
     }
 
