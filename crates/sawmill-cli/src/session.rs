@@ -1,0 +1,46 @@
+//! What every command is given: which store is meant, where output goes, and the doors to time and tasks.
+
+use sawmill::Sawmill;
+use sawmill::Timestamp;
+use sawmill::env::Env;
+
+use crate::cli::Globals;
+use crate::engines;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::settings::{File, StoreSettings};
+
+pub(crate) struct Session {
+    pub(crate) globals: Globals,
+    pub(crate) file: File,
+    pub(crate) out: Output,
+    pub(crate) env: Env,
+}
+
+impl Session {
+    pub(crate) fn new(globals: Globals) -> Result<Self, Failure> {
+        let file = globals.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
+        let out = Output::new(globals.json);
+        Ok(Self { globals, file, out, env: Env::system() })
+    }
+
+    /// Opens the store that is meant.
+    pub(crate) async fn open(&self) -> Result<Sawmill, Failure> {
+        let settings = StoreSettings::of(&self.globals, &self.file);
+        engines::check(&settings.store)?;
+        let mut options = engines::options().env(self.env.clone());
+        if let Some(namespace) = settings.namespace {
+            options = options.namespace(namespace);
+        }
+        if let Some(ledger) = settings.ledger {
+            engines::check(&ledger)?;
+            options = options.ledger(ledger);
+        }
+        Ok(options.open(&settings.store).await?)
+    }
+
+    /// What people mean by "now".
+    pub(crate) fn now(&self) -> Timestamp {
+        self.env.wall()
+    }
+}

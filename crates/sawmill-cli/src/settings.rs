@@ -1,0 +1,77 @@
+//! The configuration file, and what is stronger than it: flag, then environment, then file, then default.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::cli::Globals;
+use crate::failure::Failure;
+
+/// Where messages live if nobody says otherwise.
+const DEFAULT_STORE: &str = "sqlite:sawmill.db";
+
+/// The configuration file. Names are those of the flags; an unknown one is an error.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct File {
+    pub(crate) store: Option<String>,
+    pub(crate) ledger: Option<String>,
+    pub(crate) namespace: Option<String>,
+}
+
+impl File {
+    /// Reads the file, or says what is wrong with it and where.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let wrong = |what: String| Failure::usage(format!("configuration file {}: {what}", path.display()));
+        let text =
+            std::fs::read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))
+    }
+}
+
+/// Which store is meant, everything considered.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StoreSettings {
+    pub(crate) store: String,
+    pub(crate) ledger: Option<String>,
+    pub(crate) namespace: Option<String>,
+}
+
+impl StoreSettings {
+    /// Clap has put flags before environment variables already.
+    pub(crate) fn of(globals: &Globals, file: &File) -> Self {
+        let stronger = |flag: &Option<String>, file: &Option<String>| flag.clone().or_else(|| file.clone());
+        Self {
+            store: stronger(&globals.store, &file.store).unwrap_or_else(|| DEFAULT_STORE.to_owned()),
+            ledger: stronger(&globals.ledger, &file.ledger),
+            namespace: stronger(&globals.namespace, &file.namespace),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_stronger_than_the_file_and_the_file_than_the_default() {
+        let file: File = toml::from_str("store = 'sqlite:file.db'\nnamespace = 'file'").unwrap();
+        let globals = Globals { store: Some("sqlite:flag.db".into()), ..Globals::default() };
+        let settings = StoreSettings::of(&globals, &file);
+        assert_eq!(settings.store, "sqlite:flag.db");
+        assert_eq!(settings.namespace.as_deref(), Some("file"));
+        assert_eq!(StoreSettings::of(&Globals::default(), &File::default()).store, DEFAULT_STORE);
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sawmill.toml");
+        std::fs::write(&path, "stroe = 'sqlite:x.db'\n").unwrap();
+        let failure = File::read(&path).unwrap_err().to_string();
+        assert!(
+            failure.contains("sawmill.toml") && failure.contains("stroe") && failure.contains("line 1"),
+            "{failure}"
+        );
+    }
+}

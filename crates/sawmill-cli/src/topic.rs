@@ -1,0 +1,145 @@
+//! `sawmill topic`: create, list, show and delete topics.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use sawmill::{Sawmill, Topic, TopicSpec};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::{confirm, note};
+use crate::session::Session;
+use crate::table::Table;
+use crate::text;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create a topic; one that is there already with the same shards is left as it is
+    Create(Create),
+    /// List all topics
+    List,
+    /// Show the settings of a topic
+    Show {
+        /// The topic
+        topic: String,
+    },
+    /// Delete a topic with all its messages and all that its groups keep
+    Delete {
+        /// The topic
+        topic: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  sawmill topic create emails\n  sawmill topic create clicks --shards 64 --retention 7d --drops-unread"
+)]
+pub(crate) struct Create {
+    /// The topic
+    topic: String,
+    /// How many shards it has, for ever: the most workers that can share an ordered group [default: 16]
+    #[arg(long, value_name = "N")]
+    shards: Option<u16>,
+    /// How old messages are when they may be dropped, once every group is past them [default: 24h]
+    #[arg(long, value_name = "DURATION", value_parser = text::duration)]
+    retention: Option<Duration>,
+    /// Drop what is older than that also if some group has not read it
+    #[arg(long)]
+    drops_unread: bool,
+}
+
+/// A topic as it is printed.
+#[derive(Debug, Serialize)]
+struct Shown {
+    topic: String,
+    shards: u16,
+    retention_seconds: f64,
+    drops_unread: bool,
+}
+
+impl From<Topic> for Shown {
+    fn from(topic: Topic) -> Self {
+        Self {
+            topic: topic.name.to_string(),
+            shards: topic.shards,
+            retention_seconds: topic.retention.as_secs_f64(),
+            drops_unread: topic.drops_unread,
+        }
+    }
+}
+
+impl Shown {
+    fn retention(&self) -> String {
+        text::span(Duration::from_secs_f64(self.retention_seconds))
+    }
+
+    fn for_people(&self) -> String {
+        let unread = if self.drops_unread { "dropped too" } else { "kept until every group is past them" };
+        format!(
+            "topic      {}\nshards     {}\nretention  {}\nunread     {unread}",
+            self.topic,
+            self.shards,
+            self.retention(),
+        )
+    }
+}
+
+pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failure> {
+    let mill = session.open().await?;
+    match command {
+        Command::Create(args) => {
+            let topic = create(&mill, args).await?;
+            session.out.object(&Shown::from(topic), Shown::for_people)
+        }
+        Command::List => {
+            let topics: Vec<Shown> = mill.topics().await?.into_iter().map(Shown::from).collect();
+            if topics.is_empty() && !session.out.is_json() {
+                note("There are no topics yet: `sawmill push TOPIC PAYLOAD` makes one.");
+                return Ok(());
+            }
+            session.out.list(&topics, |topics| {
+                let mut table = Table::new(["TOPIC", ">SHARDS", ">RETENTION", "UNREAD"]);
+                for topic in topics {
+                    let unread = if topic.drops_unread { "dropped too" } else { "kept" };
+                    table.row([
+                        topic.topic.as_str().into(),
+                        topic.shards.to_string().into(),
+                        topic.retention().into(),
+                        unread.into(),
+                    ]);
+                }
+                table
+            })
+        }
+        Command::Show { topic } => {
+            let topic = find(&mill, &topic).await?;
+            session.out.object(&Shown::from(topic), Shown::for_people)
+        }
+        Command::Delete { topic, yes } => {
+            find(&mill, &topic).await?;
+            confirm(yes, &format!("Delete topic {topic} with all its messages?"))?;
+            mill.delete_topic(&topic).await?;
+            note(&format!("Deleted topic {topic}."));
+            Ok(())
+        }
+    }
+}
+
+async fn create(mill: &Sawmill, args: Create) -> Result<Topic, Failure> {
+    let mut spec = TopicSpec::new(args.topic.parse()?);
+    spec.shards = args.shards.unwrap_or(spec.shards);
+    spec.retention = args.retention.unwrap_or(spec.retention);
+    spec.drops_unread = args.drops_unread;
+    Ok(mill.create_topic_with(&spec).await?)
+}
+
+/// The topic with this name; a failure with exit code 4 if there is none.
+pub(crate) async fn find(mill: &Sawmill, name: &str) -> Result<Topic, Failure> {
+    let found = mill.topics().await?.into_iter().find(|topic| topic.name.to_string() == name);
+    found.ok_or_else(|| {
+        Failure::not_found(format!("topic {name} does not exist: `sawmill topic list` shows those that do"))
+    })
+}

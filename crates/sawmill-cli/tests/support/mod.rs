@@ -1,0 +1,198 @@
+//! The real program in a folder of its own: run to its end, or in the background with signals sent to it.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives up: far longer than it should, as machines are slow at times.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A folder with a store in it, and the program to use it with.
+pub struct Place {
+    folder: TempDir,
+}
+
+/// How a run of the program ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The text of a file; empty if it is not there.
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// An executable shell script in the folder, to be named `./NAME`.
+    pub fn script(&self, name: &str, body: &str) -> String {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.write(name, &format!("#!/bin/sh\n{body}\n"));
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        format!("./{name}")
+    }
+
+    /// The program with these arguments, in this folder and with nothing of the tester's own settings.
+    pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sawmill"));
+        command.args(args).current_dir(self.folder());
+        for name in ["SAWMILL_STORE", "SAWMILL_LEDGER", "SAWMILL_NAMESPACE", "SAWMILL_CONFIG", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Runs the program to its end, with nothing on stdin.
+    pub fn run(&self, args: &[&str]) -> Ended {
+        self.run_with(args, b"")
+    }
+
+    /// Runs the program to its end with this on stdin.
+    pub fn run_with(&self, args: &[&str], stdin: &[u8]) -> Ended {
+        let mut running = Running::start(self.command(args).stdin(Stdio::piped()));
+        let mut pipe = running.child.stdin.take().unwrap();
+        // A program that ends without reading everything breaks the pipe, as it may.
+        let _ = pipe.write_all(stdin);
+        drop(pipe);
+        running.wait()
+    }
+
+    /// Runs the program to its end, which has to be a good one, and gives what it printed.
+    #[track_caller]
+    pub fn ok(&self, args: &[&str]) -> String {
+        self.run(args).ok()
+    }
+
+    /// Runs the program with `--json`, and gives each line it printed.
+    #[track_caller]
+    pub fn json(&self, args: &[&str]) -> Vec<serde_json::Value> {
+        let args: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
+        self.ok(&args).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    }
+
+    /// Starts the program in the background.
+    pub fn start(&self, args: &[&str]) -> Running {
+        Running::start(self.command(args).stdin(Stdio::null()))
+    }
+}
+
+impl Ended {
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self.stdout
+    }
+
+    /// The program failed with this exit code and said this.
+    #[track_caller]
+    pub fn fails(self, code: i32, said: &[&str]) -> Self {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        for part in said {
+            assert!(self.stderr.contains(part), "{part:?} is not said: {}", self.stderr);
+        }
+        self
+    }
+}
+
+/// The program, running. It is killed if the test ends before it does.
+pub struct Running {
+    pub child: Child,
+    stdout: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = collect(child.stdout.take().unwrap());
+        let stderr = collect(child.stderr.take().unwrap());
+        Self { child, stdout: Some(stdout), stderr: Some(stderr) }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for the end, and kills what takes too long.
+    pub fn wait(mut self) -> Ended {
+        let status = self.wait_status();
+        let gather = |pipe: &mut Option<JoinHandle<String>>| pipe.take().unwrap().join().unwrap();
+        Ended { code: status.code(), stdout: gather(&mut self.stdout), stderr: gather(&mut self.stderr) }
+    }
+
+    fn wait_status(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            if Instant::now() > deadline {
+                self.child.kill().unwrap();
+                panic!("the program did not end: {:?}", self.child.wait());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Waits until this holds, and says what did not if it takes too long.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "this did not come: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
