@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{manual, topic};
+use crate::{manual, push, topic};
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]
@@ -46,6 +46,8 @@ pub(crate) struct Globals {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Push a message, or one per line of stdin, and print the ids
+    Push(push::PushArgs),
     /// Create, list, show and delete topics
     #[command(subcommand)]
     Topic(topic::Command),

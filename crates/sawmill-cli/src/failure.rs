@@ -51,6 +51,12 @@ impl Failure {
         self
     }
 
+    /// The same failure, and what else is to be said of it.
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.message += more;
+        self
+    }
+
     /// Says why on stderr, and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if self.code != Code::Quiet {

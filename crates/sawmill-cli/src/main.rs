@@ -9,6 +9,7 @@ mod engines;
 mod failure;
 mod manual;
 mod output;
+mod push;
 mod session;
 mod settings;
 mod table;
@@ -45,6 +46,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("no threads could be started: {error}")))?;
     runtime.block_on(async {
         match cli.command {
+            Command::Push(args) => push::run(args, &session).await,
             Command::Topic(command) => topic::run(command, &session).await,
             Command::Completions(_) | Command::Man(_) => Ok(()),
         }

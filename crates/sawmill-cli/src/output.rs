@@ -57,7 +57,7 @@ impl Output {
     }
 }
 
-fn json<T: Serialize>(thing: &T) -> String {
+pub(crate) fn json<T: Serialize>(thing: &T) -> String {
     serde_json::to_string(thing).expect("what the program prints has only names for keys")
 }
 

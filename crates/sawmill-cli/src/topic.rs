@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use sawmill::{Sawmill, Topic, TopicSpec};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::output::{confirm, note};
 use crate::session::Session;
 use crate::table::Table;
@@ -142,4 +142,17 @@ pub(crate) async fn find(mill: &Sawmill, name: &str) -> Result<Topic, Failure> {
     found.ok_or_else(|| {
         Failure::not_found(format!("topic {name} does not exist: `sawmill topic list` shows those that do"))
     })
+}
+
+/// The topic with this name, made with the usual settings if it is not there and may be made. That is said, as the name may
+/// be a slip of the pen.
+pub(crate) async fn ensure(mill: &Sawmill, name: &str, create: bool) -> Result<Topic, Failure> {
+    match find(mill, name).await {
+        Err(failure) if failure.code() == Code::NotFound && create => {
+            let topic = mill.create_topic(name).await?;
+            note(&format!("created topic {} ({} shards)", topic.name, topic.shards));
+            Ok(topic)
+        }
+        found => found,
+    }
 }

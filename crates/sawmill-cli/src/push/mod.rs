@@ -1,0 +1,250 @@
+//! `sawmill push`: one message, or one per line of stdin.
+
+mod input;
+mod jsonl;
+
+use std::io::{IsTerminal, Read, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use sawmill::{ErrorKind, MessageId, Push, Sawmill, Timestamp};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::note;
+use crate::session::Session;
+use crate::{text, topic};
+use input::{Batch, Lines};
+
+/// The most lines that are pushed at once.
+const BATCH: usize = 1_000;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+What was printed is durable. On an error in the middle, everything printed stays, and the line number of the
+first that was not pushed is named. With --lines, a line is taken as it is, without its line end.
+
+With --jsonl, each line is an object with these fields, all optional but the payload:
+  payload         a string is taken as text; anything else as JSON
+  payload_base64  in place of payload, for bytes that are no text
+  key, unique     strings
+  at, in          a time or a duration
+  headers         an object of strings
+
+Examples:
+  sawmill push emails 'Dear Alice'
+  sawmill push emails --key alice --in 10m --header lang=en < letter.txt
+  sawmill push reports --unique report-7 customer-7
+  sawmill push clicks --lines --quiet < clicks.txt
+  echo '{\"payload\":{\"to\":\"alice\"},\"key\":\"alice\"}' | sawmill push emails --jsonl")]
+pub(crate) struct PushArgs {
+    /// The topic; made with the usual settings if it is not there
+    topic: String,
+    /// What the message says; if it is absent or `-`, stdin is the payload
+    payload: Option<String>,
+    /// Messages with the same key keep together, and in ordered groups keep their order
+    #[arg(long)]
+    key: Option<String>,
+    /// Not to be started before this much time has passed, like 30s, 10m or 1h30m
+    #[arg(long = "in", value_name = "DURATION", value_parser = text::duration, conflicts_with = "at")]
+    after: Option<Duration>,
+    /// Not to be started before this time, like 2026-11-15T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = text::time)]
+    at: Option<Timestamp>,
+    /// A header; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
+    header: Vec<(String, String)>,
+    /// Add nothing while a message of this name is live, and print the id of that one
+    #[arg(long, value_name = "NAME")]
+    unique: Option<String>,
+    /// Each line of stdin is a message
+    #[arg(long, conflicts_with_all = ["payload", "unique"])]
+    lines: bool,
+    /// Each line of stdin is a message as JSON
+    #[arg(long, conflicts_with_all = ["payload", "unique", "lines", "key", "after", "at", "header"])]
+    jsonl: bool,
+    /// Print only the count
+    #[arg(long, short)]
+    quiet: bool,
+    /// Refuse a topic that is not there
+    #[arg(long)]
+    no_create: bool,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A message that was pushed, as it is printed.
+#[derive(Serialize)]
+struct Pushed {
+    id: String,
+}
+
+/// How many were pushed, as it is printed.
+#[derive(Serialize)]
+struct Count {
+    pushed: u64,
+}
+
+pub(crate) async fn run(args: PushArgs, session: &Session) -> Result<(), Failure> {
+    let mill = session.open().await?;
+    let one = match args.lines || args.jsonl {
+        true => {
+            input::check_open()?;
+            None
+        }
+        // It is read before a topic is made for it.
+        false => Some(args.message(payload(args.payload.as_deref())?)),
+    };
+    topic::ensure(&mill, &args.topic, !args.no_create).await?;
+    let pushed = match one {
+        Some(message) => {
+            let id = mill.push(&args.topic, message).await?;
+            print(session, &args, &[id]).map_err(|failure| unread(failure, 1))?;
+            1
+        }
+        None => push_lines(&mill, &args, session).await?,
+    };
+    if args.quiet {
+        session.out.object(&Count { pushed }, |count| count.pushed.to_string())?;
+    }
+    Ok(())
+}
+
+impl PushArgs {
+    /// The message with this payload, and all that was said of it.
+    fn message(&self, payload: Bytes) -> Push {
+        let mut push = Push::new(payload);
+        if let Some(key) = &self.key {
+            push = push.key(key.clone());
+        }
+        if let Some(after) = self.after {
+            push = push.after(after);
+        }
+        if let Some(at) = self.at {
+            push = push.at(at);
+        }
+        if let Some(unique) = &self.unique {
+            push = push.unique(unique);
+        }
+        self.header.iter().fold(push, |push, (name, value)| push.header(name, value.clone()))
+    }
+
+    /// The message that a line of stdin stands for.
+    fn message_of(&self, line: &Bytes) -> Result<Push, Failure> {
+        match self.jsonl {
+            true => jsonl::message(line).map_err(Failure::failed),
+            false => Ok(self.message(line.clone())),
+        }
+    }
+}
+
+/// The one payload: an argument, or all of stdin.
+fn payload(argument: Option<&str>) -> Result<Bytes, Failure> {
+    if let Some(text) = argument.filter(|text| *text != "-") {
+        return Ok(Bytes::copy_from_slice(text.as_bytes()));
+    }
+    input::check_open()?;
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        note("Reading the payload from the terminal: end it with ctrl-D on a line of its own.");
+    }
+    let mut payload = Vec::new();
+    // One byte more than anything that can be pushed, so that what is too large is refused and not cut.
+    let most = input::LONGEST as u64 + 1;
+    stdin.lock().take(most).read_to_end(&mut payload).map_err(|error| input::unreadable(&error))?;
+    Ok(payload.into())
+}
+
+async fn push_lines(mill: &Sawmill, args: &PushArgs, session: &Session) -> Result<u64, Failure> {
+    let mut lines = Lines::of_stdin(BATCH)?;
+    let mut pushed = 0;
+    while let Some(batch) = lines.next().await {
+        let Batch { first, lines, error } = batch;
+        // A line that is wrong does not keep those before it from being pushed.
+        let (messages, wrong) = messages(args, &lines);
+        pushed += push_batch(mill, args, session, first, messages).await?;
+        if let Some(failure) = wrong.or(error) {
+            return Err(failure.at(format!("line {}", pushed + 1)).and(&so_far(pushed)));
+        }
+    }
+    Ok(pushed)
+}
+
+/// The messages that lines stand for, up to the first that stands for none.
+fn messages(args: &PushArgs, lines: &[Bytes]) -> (Vec<Push>, Option<Failure>) {
+    let mut messages = Vec::with_capacity(lines.len());
+    for line in lines {
+        match args.message_of(line) {
+            Ok(message) => messages.push(message),
+            Err(failure) => return (messages, Some(failure)),
+        }
+    }
+    (messages, None)
+}
+
+/// Pushes messages that begin at this line, and prints their ids. If they cannot be pushed together because one of them cannot
+/// be pushed at all, those before it are.
+async fn push_batch(
+    mill: &Sawmill,
+    args: &PushArgs,
+    session: &Session,
+    first: u64,
+    messages: Vec<Push>,
+) -> Result<u64, Failure> {
+    let count = messages.len() as u64;
+    let last = first + count - u64::from(count > 0);
+    let failed = |error: sawmill::Error, line: u64| {
+        let doubt = match error.kind() {
+            ErrorKind::Unknown => format!("; lines {line} to {last} may be stored or not"),
+            _ => String::new(),
+        };
+        Failure::from(error).at(format!("line {line}")).and(&(so_far(line - 1) + &doubt))
+    };
+    match mill.push_many(&args.topic, messages.clone()).await {
+        Ok(ids) => print(session, args, &ids).map_err(|failure| unread(failure, last))?,
+        Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge) => {
+            for (line, message) in (first..).zip(messages) {
+                let id = mill.push(&args.topic, message).await.map_err(|error| failed(error, line))?;
+                print(session, args, &[id]).map_err(|failure| unread(failure, line))?;
+            }
+        }
+        Err(error) => return Err(failed(error, first)),
+    }
+    Ok(count)
+}
+
+fn so_far(lines: u64) -> String {
+    match lines {
+        0 => "; nothing was pushed".to_owned(),
+        1 => "; line 1 is pushed".to_owned(),
+        _ => format!("; lines 1 to {lines} are pushed"),
+    }
+}
+
+/// Prints the ids of what is durable.
+fn print(session: &Session, args: &PushArgs, ids: &[MessageId]) -> Result<(), std::io::Error> {
+    if args.quiet {
+        return Ok(());
+    }
+    let mut text = String::with_capacity(ids.len() * 28);
+    for id in ids {
+        match session.out.is_json() {
+            true => text.push_str(&crate::output::json(&Pushed { id: id.to_string() })),
+            false => text.push_str(&id.to_string()),
+        }
+        text.push('\n');
+    }
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// The failure of a reader who has gone away. It is no quiet one: whoever reads the ids believes that the rest was not
+/// pushed, and is right about all but these.
+fn unread(error: std::io::Error, last: u64) -> Failure {
+    Failure::failed(format!("the ids could not be printed: {error}{}", so_far(last)))
+}
