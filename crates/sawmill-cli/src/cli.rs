@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{manual, push, topic};
+use crate::{demo, manual, push, topic};
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]
@@ -51,6 +51,10 @@ pub(crate) enum Command {
     /// Create, list, show and delete topics
     #[command(subcommand)]
     Topic(topic::Command),
+    /// See it at work: letters, workers, and one that is killed before your eyes
+    Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    DemoDeliver(demo::DeliverArgs),
     /// Print a script that teaches your shell to complete sawmill's commands
     Completions(manual::CompletionsArgs),
     /// Print the manual page of sawmill or of one of its commands, or write all of them to a folder

@@ -5,6 +5,7 @@
 //! its exit code.
 
 mod cli;
+mod demo;
 mod engines;
 mod failure;
 mod manual;
@@ -48,6 +49,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         match cli.command {
             Command::Push(args) => push::run(args, &session).await,
             Command::Topic(command) => topic::run(command, &session).await,
+            Command::Demo(args) => demo::run(args, &session).await,
+            Command::DemoDeliver(args) => demo::deliver(&args).await,
             Command::Completions(_) | Command::Man(_) => Ok(()),
         }
     })

@@ -1,0 +1,117 @@
+//! The picture of the demonstration: a row per person, a cell per letter, a colour per worker.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+
+use anstyle::{AnsiColor, Style};
+
+use super::story::{Place, Story};
+
+const COLOURS: &[AnsiColor] = &[AnsiColor::Green, AnsiColor::Cyan, AnsiColor::Magenta];
+
+fn colour(worker: usize) -> Style {
+    COLOURS[worker % COLOURS.len()].on_default()
+}
+
+/// Draws the story over and over in the same place on a terminal; elsewhere it draws nothing.
+pub(super) struct Picture {
+    terminal: bool,
+    lines: usize,
+}
+
+impl Picture {
+    pub(super) fn new() -> Self {
+        Self { terminal: std::io::stderr().is_terminal(), lines: 0 }
+    }
+
+    pub(super) fn is_seen(&self) -> bool {
+        self.terminal
+    }
+
+    /// Draws it as it is now. `dead` is the worker that was killed.
+    pub(super) fn draw(&mut self, story: &Story, dead: Option<usize>, caption: &str) {
+        if !self.terminal {
+            return;
+        }
+        let drawn = drawing(story, dead, caption);
+        let mut text = String::new();
+        if self.lines > 0 {
+            let _ = write!(text, "\x1b[{}A\r", self.lines);
+        }
+        for line in drawn.lines() {
+            let _ = writeln!(text, "\x1b[K{line}");
+        }
+        self.lines = drawn.lines().count();
+        // Nobody may be looking any more.
+        let _ = anstream::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+fn drawing(story: &Story, dead: Option<usize>, caption: &str) -> String {
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    for thread in &story.threads {
+        let name = thread.to.as_deref().unwrap_or("later");
+        let nth = rows.iter().position(|(row, _)| *row == name).unwrap_or_else(|| {
+            rows.push((name, String::new()));
+            rows.len() - 1
+        });
+        rows[nth].1.push_str(&cell(thread.place, dead));
+    }
+    let mut text = format!("\n  {}\n\n", legend(dead));
+    for (name, cells) in rows {
+        let _ = writeln!(text, "  {name:>8} {cells}");
+    }
+    let _ = write!(text, "\n  {caption}\n");
+    text
+}
+
+fn legend(dead: Option<usize>) -> String {
+    let mut text = String::new();
+    for worker in 0..super::WORKERS {
+        let style = colour(worker);
+        match dead == Some(worker) {
+            true => {
+                let red = AnsiColor::Red.on_default().bold();
+                let _ = write!(text, "{red}■ worker {} killed{red:#}   ", worker + 1);
+            }
+            false => {
+                let _ = write!(text, "{style}■ worker {}{style:#}   ", worker + 1);
+            }
+        }
+    }
+    text + "▸ runs   ! tries again   × dead   · waits   ○ not due yet"
+}
+
+fn cell(place: Place, dead: Option<usize>) -> String {
+    let (letter, style) = match place {
+        Place::Waiting => ('·', Style::new().dimmed()),
+        Place::Later => ('○', Style::new().dimmed()),
+        Place::Running { worker } if dead == Some(worker) => ('▸', AnsiColor::Red.on_default().bold()),
+        Place::Running { worker } => ('▸', colour(worker)),
+        Place::Failed => ('!', AnsiColor::Yellow.on_default().bold()),
+        Place::Delivered { worker } => ('■', colour(worker)),
+        Place::Dead => ('×', AnsiColor::Red.on_default().bold()),
+    };
+    format!("{style}{letter}{style:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::letter;
+    use super::*;
+
+    #[test]
+    fn a_row_per_person_and_a_cell_per_letter() {
+        let letters = letter::all();
+        let mut story =
+            Story::new(letters.into_iter().enumerate().map(|(nth, letter)| (nth.to_string(), letter)));
+        story.hear("started 0 0");
+        story.hear("delivered 0 0");
+        story.hear("started 12 1");
+        let drawn = anstream::adapter::strip_str(&drawing(&story, Some(1), "now")).to_string();
+        assert!(drawn.contains("worker 2 killed"), "{drawn}");
+        let alice = drawn.lines().find(|line| line.contains("alice")).unwrap();
+        assert_eq!(alice.trim(), format!("alice ■▸{}", "·".repeat(22)));
+        assert!(drawn.contains(&format!("later {}", "○".repeat(12))), "{drawn}");
+    }
+}
