@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{demo, manual, push, topic};
+use crate::{bench, demo, manual, push, topic};
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]
@@ -51,6 +51,10 @@ pub(crate) enum Command {
     /// Create, list, show and delete topics
     #[command(subcommand)]
     Topic(topic::Command),
+    /// Measure what this store does on this machine
+    Bench(bench::BenchArgs),
+    #[command(hide = true)]
+    BenchAnswer,
     /// See it at work: letters, workers, and one that is killed before your eyes
     Demo(demo::DemoArgs),
     #[command(hide = true)]

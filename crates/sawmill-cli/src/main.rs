@@ -4,6 +4,7 @@
 //! prints. All of them are given a [`Session`](session::Session), and end with a [`Failure`](failure::Failure) that knows
 //! its exit code.
 
+mod bench;
 mod cli;
 mod demo;
 mod engines;
@@ -49,6 +50,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         match cli.command {
             Command::Push(args) => push::run(args, &session).await,
             Command::Topic(command) => topic::run(command, &session).await,
+            Command::Bench(args) => bench::run(args, &session).await,
+            Command::BenchAnswer => bench::answer(),
             Command::Demo(args) => demo::run(args, &session).await,
             Command::DemoDeliver(args) => demo::deliver(&args).await,
             Command::Completions(_) | Command::Man(_) => Ok(()),
