@@ -4,8 +4,14 @@ use sawmill::{OpenOptions, Sawmill};
 
 use crate::failure::Failure;
 
-/// URL schemes, and the feature that brings the engine for each.
-const ENGINES: &[(&str, &str, bool)] = &[("sqlite", "sqlite", cfg!(feature = "sqlite"))];
+/// An engine that the program can be built with.
+struct Built {
+    scheme: &'static str,
+    feature: &'static str,
+    is_in: bool,
+}
+
+const ENGINES: &[Built] = &[Built { scheme: "sqlite", feature: "sqlite", is_in: cfg!(feature = "sqlite") }];
 
 /// How to open a store, with every engine that is there.
 pub(crate) fn options() -> OpenOptions {
@@ -17,11 +23,30 @@ pub(crate) fn options() -> OpenOptions {
 
 /// Refuses the URL of an engine that was left out when the program was built.
 pub(crate) fn check(url: &str) -> Result<(), Failure> {
+    check_among(ENGINES, url)
+}
+
+fn check_among(engines: &[Built], url: &str) -> Result<(), Failure> {
     let scheme = url.split(':').next().unwrap_or_default();
-    match ENGINES.iter().find(|(of, _, built_in)| *of == scheme && !built_in) {
+    match engines.iter().find(|engine| engine.scheme == scheme && !engine.is_in) {
         None => Ok(()),
-        Some((_, feature, _)) => Err(Failure::usage(format!(
-            "this program was built without the engine for {scheme}: URLs; build it with `--features {feature}`"
+        Some(engine) => Err(Failure::usage(format!(
+            "this program was built without the engine for {scheme}: URLs; build it with `--features {}`",
+            engine.feature
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_was_left_out_is_named() {
+        let engines = &[Built { scheme: "kafka", feature: "kafka", is_in: false }];
+        let failure = check_among(engines, "kafka://user:secret@host:9092").unwrap_err().to_string();
+        assert!(failure.contains("kafka:") && failure.contains("--features kafka"), "{failure}");
+        assert!(!failure.contains("secret"), "{failure}");
+        assert!(check_among(engines, "sqlite:x.db").is_ok());
     }
 }
