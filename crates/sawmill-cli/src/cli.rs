@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{bench, demo, manual, push, topic};
+use crate::{bench, demo, manual, push, topic, work};
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]
@@ -48,6 +48,8 @@ pub(crate) struct Globals {
 pub(crate) enum Command {
     /// Push a message, or one per line of stdin, and print the ids
     Push(push::PushArgs),
+    /// Run a command for each message of a topic
+    Work(work::Args),
     /// Create, list, show and delete topics
     #[command(subcommand)]
     Topic(topic::Command),
@@ -63,6 +65,9 @@ pub(crate) enum Command {
     Completions(manual::CompletionsArgs),
     /// Print the manual page of sawmill or of one of its commands, or write all of them to a folder
     Man(manual::ManArgs),
+    /// Ends what a killed worker leaves behind
+    #[command(name = work::minder::COMMAND, hide = true)]
+    Minder,
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ mod settings;
 mod table;
 mod text;
 mod topic;
+mod work;
+mod written;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Completions(args) => return manual::completions(&args),
         Command::Man(args) => return manual::man(&args),
+        Command::Minder => return work::minder::mind(),
         _ => {}
     }
     let session = Session::new(cli.globals)?;
@@ -54,7 +57,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::BenchAnswer => bench::answer(),
             Command::Demo(args) => demo::run(args, &session).await,
             Command::DemoDeliver(args) => demo::deliver(&args).await,
-            Command::Completions(_) | Command::Man(_) => Ok(()),
+            Command::Work(args) => work::run(args, &session).await,
+            Command::Completions(_) | Command::Man(_) | Command::Minder => Ok(()),
         }
     })
 }
