@@ -206,14 +206,16 @@ impl Tail {
 
 fn caption(proof: &Proof, took: Duration, killed: Option<usize>) -> String {
     let death = match killed {
-        Some(_) => "; what the killed worker had goes to the others when its 2 s are over",
-        None => "",
+        Some(_) if proof.lost > 0 => "; what worker 2 had goes to the others when it was silent for 2 s",
+        _ => "",
     };
     format!("{:4.1} s: {} of {} delivered{death}", took.as_secs_f64(), proof.delivered, proof.pushed)
 }
 
 fn told(proof: &Proof) -> String {
-    let line = |name: &str, count: usize, said: &str| format!("  {name:<13}{count:>5}  {said}\n");
+    let line = |name: &str, count: usize, said: &str| {
+        format!("  {name:<13}{count:>5}  {said}").trim_end().to_owned() + "\n"
+    };
     let verdict =
         if proof.holds() { "Nothing was lost, nothing was done twice." } else { "The promise was broken." };
     [

@@ -79,7 +79,7 @@ fn legend(dead: Option<usize>) -> String {
             }
         }
     }
-    text + "▸ runs   ! tries again   × dead   · waits   ○ not due yet"
+    text + "\n  ▸ runs   ! tries again   × dead   · waits   ○ not due yet"
 }
 
 fn cell(place: Place, dead: Option<usize>) -> String {
