@@ -1,6 +1,8 @@
 //! The real program in a folder of its own: run to its end, or in the background with signals sent to it.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test may")]
+#![allow(unreachable_pub, reason = "a module of tests is not reached from outside")]
 #![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
 
 use std::ffi::OsStr;
@@ -132,10 +134,22 @@ pub struct Running {
 
 impl Running {
     pub fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = collect(child.stdout.take().unwrap());
+        let mut running = Self::start_with(command.stdout(Stdio::piped()));
+        running.stdout = running.child.stdout.take().map(collect);
+        running
+    }
+
+    /// Starts the program with a stdout that nobody reads.
+    pub fn start_unread(command: &mut Command) -> Self {
+        let mut running = Self::start_with(command.stdout(Stdio::piped()));
+        drop(running.child.stdout.take());
+        running
+    }
+
+    fn start_with(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = collect(child.stderr.take().unwrap());
-        Self { child, stdout: Some(stdout), stderr: Some(stderr) }
+        Self { child, stdout: None, stderr: Some(stderr) }
     }
 
     pub fn pid(&self) -> Pid {
@@ -153,7 +167,9 @@ impl Running {
     /// Waits for the end, and kills what takes too long.
     pub fn wait(mut self) -> Ended {
         let status = self.wait_status();
-        let gather = |pipe: &mut Option<JoinHandle<String>>| pipe.take().unwrap().join().unwrap();
+        let gather = |pipe: &mut Option<JoinHandle<String>>| {
+            pipe.take().map_or_else(String::new, |pipe| pipe.join().unwrap())
+        };
         Ended { code: status.code(), stdout: gather(&mut self.stdout), stderr: gather(&mut self.stderr) }
     }
 
