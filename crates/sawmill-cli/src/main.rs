@@ -4,17 +4,30 @@
 //! prints. All of them are given a [`Session`](session::Session), and end with a [`Failure`](failure::Failure) that knows
 //! its exit code.
 
+mod cancel;
 mod cli;
+mod cron;
+mod dead;
 mod engines;
 mod failure;
+mod group;
 mod manual;
+mod message;
+mod migrate;
 mod output;
+mod pause;
+mod peek;
+mod replay;
 mod session;
 mod settings;
+mod show;
+mod status;
 mod table;
 mod text;
 mod topic;
+mod trim;
 mod work;
+mod workers;
 mod written;
 
 use std::process::ExitCode;
@@ -48,7 +61,19 @@ fn run(cli: Cli) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("no threads could be started: {error}")))?;
     runtime.block_on(async {
         match cli.command {
+            Command::Show(args) => show::run(args, &session).await,
+            Command::Cancel(args) => cancel::run(args, &session).await,
+            Command::Peek(args) => peek::run(args, &session).await,
             Command::Topic(command) => topic::run(command, &session).await,
+            Command::Status(args) => status::run(args, &session).await,
+            Command::Workers(args) => workers::run(args, &session).await,
+            Command::Pause(args) => pause::pause(args, &session).await,
+            Command::Resume(args) => pause::resume(args, &session).await,
+            Command::Dead(command) => dead::run(command, &session).await,
+            Command::Replay(args) => replay::run(args, &session).await,
+            Command::Cron(command) => cron::run(command, &session).await,
+            Command::Trim(args) => trim::run(args, &session).await,
+            Command::Migrate(args) => migrate::run(args, &session).await,
             Command::Work(args) => work::run(args, &session).await,
             Command::Completions(_) | Command::Man(_) | Command::Minder => Ok(()),
         }

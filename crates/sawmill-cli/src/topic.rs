@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use sawmill::{Sawmill, Topic, TopicSpec};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::output::{confirm, note};
 use crate::session::Session;
 use crate::table::Table;
@@ -17,13 +17,16 @@ pub(crate) enum Command {
     /// Create a topic; one that is there already with the same shards is left as it is
     Create(Create),
     /// List all topics
+    #[command(after_help = "Examples:\n  sawmill topic list\n  sawmill topic list --json | jq -r .topic")]
     List,
     /// Show the settings of a topic
+    #[command(after_help = "Examples:\n  sawmill topic show emails")]
     Show {
         /// The topic
         topic: String,
     },
     /// Delete a topic with all its messages and all that its groups keep
+    #[command(after_help = "Examples:\n  sawmill topic delete emails\n  sawmill topic delete emails --yes")]
     Delete {
         /// The topic
         topic: String,
@@ -142,4 +145,17 @@ pub(crate) async fn find(mill: &Sawmill, name: &str) -> Result<Topic, Failure> {
     found.ok_or_else(|| {
         Failure::not_found(format!("topic {name} does not exist: `sawmill topic list` shows those that do"))
     })
+}
+
+/// The topic with this name, made with the usual settings if it is not there and may be made. That is said, as the name may
+/// be a slip of the pen.
+pub(crate) async fn ensure(mill: &Sawmill, name: &str, create: bool) -> Result<Topic, Failure> {
+    match find(mill, name).await {
+        Err(failure) if failure.code() == Code::NotFound && create => {
+            let topic = mill.create_topic(name).await?;
+            note(&format!("created topic {} ({} shards)", topic.name, topic.shards));
+            Ok(topic)
+        }
+        found => found,
+    }
 }
