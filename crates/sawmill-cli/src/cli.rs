@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{bench, demo, manual, push, topic, work};
+use crate::{
+    bench, cancel, cron, dead, demo, manual, migrate, pause, peek, push, replay, show, status, topic, trim,
+    work, workers,
+};
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]
@@ -50,9 +53,35 @@ pub(crate) enum Command {
     Push(push::PushArgs),
     /// Run a command for each message of a topic
     Work(work::Args),
+    /// Show a message, and what each group has made of it
+    Show(show::ShowArgs),
+    /// Cancel a message, in all groups
+    Cancel(cancel::CancelArgs),
+    /// Show the next messages that wait, without taking them
+    Peek(peek::PeekArgs),
     /// Create, list, show and delete topics
     #[command(subcommand)]
     Topic(topic::Command),
+    /// Show where every group stands, and whether it is behind
+    Status(status::StatusArgs),
+    /// List the workers, and how far their messages are
+    Workers(workers::WorkersArgs),
+    /// Have a group start nothing until it is resumed
+    Pause(pause::PauseArgs),
+    /// Let a paused group go on
+    Resume(pause::ResumeArgs),
+    /// List, show, resend and drop what a group has given up
+    #[command(subcommand)]
+    Dead(dead::Command),
+    /// Have a group handle messages again, or skip them
+    Replay(replay::ReplayArgs),
+    /// Add, list and remove schedules
+    #[command(subcommand)]
+    Cron(cron::Command),
+    /// Drop what nobody needs any more, now
+    Trim(trim::TrimArgs),
+    /// Create the store, or make it what this version needs
+    Migrate(migrate::MigrateArgs),
     /// Measure what this store does on this machine
     Bench(bench::BenchArgs),
     #[command(hide = true)]
@@ -72,10 +101,40 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{Command, CommandFactory};
+
+    /// The most columns that help may have.
+    const WIDEST: usize = 100;
 
     #[test]
     fn the_commands_are_well_formed() {
         super::Cli::command().debug_assert();
+    }
+
+    /// Visits a command and all below it that people may see.
+    fn visit(command: &mut Command, path: &str, look: &mut impl FnMut(&str, &mut Command)) {
+        look(path, command);
+        for below in command.get_subcommands_mut().filter(|below| !below.is_hide_set()) {
+            let path = format!("{path} {}", below.get_name());
+            visit(below, &path, look);
+        }
+    }
+
+    #[test]
+    fn every_command_says_how_it_is_used_and_fits_a_terminal() {
+        let mut cli = super::Cli::command().disable_help_subcommand(true);
+        cli.build();
+        visit(&mut cli, "sawmill", &mut |path, command| {
+            let help = command.render_long_help().to_string();
+            for line in help.lines() {
+                assert!(line.chars().count() <= WIDEST, "{path}: {line}");
+            }
+            if command.get_subcommands().next().is_none() {
+                assert!(
+                    help.contains("Examples:\n") && help.contains(&format!("\n  {path}")),
+                    "{path}: {help}"
+                );
+            }
+        });
     }
 }

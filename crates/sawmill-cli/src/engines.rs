@@ -37,6 +37,15 @@ fn check_among(engines: &[Built], url: &str) -> Result<(), Failure> {
     }
 }
 
+/// The version of the store's tables; none if the store is not there yet, or has no such thing.
+pub(crate) fn schema(url: &str) -> Result<Option<u32>, Failure> {
+    match url.split_once(':') {
+        #[cfg(feature = "sqlite")]
+        Some(("sqlite", path)) => Ok(sawmill_sqlite::schema_version(std::path::Path::new(path))?),
+        _ => Ok(None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

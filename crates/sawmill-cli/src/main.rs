@@ -5,19 +5,32 @@
 //! its exit code.
 
 mod bench;
+mod cancel;
 mod cli;
+mod cron;
+mod dead;
 mod demo;
 mod engines;
 mod failure;
+mod group;
 mod manual;
+mod message;
+mod migrate;
 mod output;
+mod pause;
+mod peek;
 mod push;
+mod replay;
 mod session;
 mod settings;
+mod show;
+mod status;
 mod table;
 mod text;
 mod topic;
+mod trim;
 mod work;
+mod workers;
 mod written;
 
 use std::process::ExitCode;
@@ -52,12 +65,24 @@ fn run(cli: Cli) -> Result<(), Failure> {
     runtime.block_on(async {
         match cli.command {
             Command::Push(args) => push::run(args, &session).await,
+            Command::Work(args) => work::run(args, &session).await,
+            Command::Show(args) => show::run(args, &session).await,
+            Command::Cancel(args) => cancel::run(args, &session).await,
+            Command::Peek(args) => peek::run(args, &session).await,
             Command::Topic(command) => topic::run(command, &session).await,
+            Command::Status(args) => status::run(args, &session).await,
+            Command::Workers(args) => workers::run(args, &session).await,
+            Command::Pause(args) => pause::pause(args, &session).await,
+            Command::Resume(args) => pause::resume(args, &session).await,
+            Command::Dead(command) => dead::run(command, &session).await,
+            Command::Replay(args) => replay::run(args, &session).await,
+            Command::Cron(command) => cron::run(command, &session).await,
+            Command::Trim(args) => trim::run(args, &session).await,
+            Command::Migrate(args) => migrate::run(args, &session).await,
             Command::Bench(args) => bench::run(args, &session).await,
             Command::BenchAnswer => bench::answer(),
             Command::Demo(args) => demo::run(args, &session).await,
             Command::DemoDeliver(args) => demo::deliver(&args).await,
-            Command::Work(args) => work::run(args, &session).await,
             Command::Completions(_) | Command::Man(_) | Command::Minder => Ok(()),
         }
     })

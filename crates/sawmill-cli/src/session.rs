@@ -24,6 +24,11 @@ impl Session {
         Ok(Self { globals, file, out, env: Env::system() })
     }
 
+    /// The URL of the store that is meant, password and all.
+    pub(crate) fn store(&self) -> String {
+        StoreSettings::of(&self.globals, &self.file).store
+    }
+
     /// Opens the store that is meant.
     pub(crate) async fn open(&self) -> Result<Sawmill, Failure> {
         let settings = StoreSettings::of(&self.globals, &self.file);

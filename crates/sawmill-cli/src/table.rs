@@ -86,9 +86,29 @@ impl fmt::Display for Table {
     }
 }
 
+/// Names and values under one another, the values aligned; further lines of a value stand under its first.
+pub(crate) fn fields(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
+    let mut lines = Vec::new();
+    for (name, value) in rows {
+        for (index, line) in value.lines().enumerate() {
+            let name = if index == 0 { name } else { "" };
+            let pad = " ".repeat(width - name.width());
+            lines.push(format!("{name}{pad}  {line}").trim_end().to_owned());
+        }
+    }
+    lines.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_stand_under_one_another() {
+        let text = fields(&[("id", "7".into()), ("error", "no\npaper".into()), ("none", String::new())]);
+        assert_eq!(text, "id     7\nerror  no\n       paper");
+    }
 
     #[test]
     fn columns_align_whatever_the_colour_and_the_script() {

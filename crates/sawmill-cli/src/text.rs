@@ -68,6 +68,32 @@ pub(crate) fn rfc3339(time: Timestamp) -> String {
     }
 }
 
+/// A time for people, and how far away it is: `2026-11-15 08:00:00 UTC (4 min ago)`.
+pub(crate) fn date(time: Timestamp, now: Timestamp) -> String {
+    let text = rfc3339(time);
+    let (date, clock) = (&text[..10], &text[11..19]);
+    format!("{date} {clock} UTC ({})", ago(time, now))
+}
+
+/// How far away a time is: `4 min ago`, `in 2 h`, `now`.
+pub(crate) fn ago(time: Timestamp, now: Timestamp) -> String {
+    const NOW: Duration = Duration::from_secs(1);
+    match (now.since(time), time.since(now)) {
+        (past, ahead) if past < NOW && ahead < NOW => "now".to_owned(),
+        (Duration::ZERO, ahead) => format!("in {}", span(ahead)),
+        (past, _) => format!("{} ago", span(past)),
+    }
+}
+
+/// A rate: `120/s`, `0.4/s`.
+pub(crate) fn rate(per_second: f64) -> String {
+    match per_second {
+        rate if rate >= 9.95 => format!("{}/s", count(rate.round() as u64)),
+        rate if rate > 0.0 => format!("{:.1}/s", rate.max(0.1)),
+        _ => "0/s".to_owned(),
+    }
+}
+
 /// A span of time in its largest unit or two: `3 ms`, `12 s`, `4 min`, `2 h 5 min`, `3 d`.
 pub(crate) fn span(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -123,12 +149,23 @@ pub(crate) fn preview(bytes: &[u8], most: usize) -> String {
             text.push('…');
             break;
         }
-        match letter.is_control() {
-            true => text.extend(letter.escape_default()),
-            false => text.push(letter),
-        }
+        show_letter(&mut text, letter);
     }
     text
+}
+
+/// A line as it may be shown on a terminal: what could command it is escaped.
+pub(crate) fn printable(line: &str) -> String {
+    let mut text = String::new();
+    line.chars().for_each(|letter| show_letter(&mut text, letter));
+    text
+}
+
+fn show_letter(text: &mut String, letter: char) {
+    match letter.is_control() && letter != '\t' {
+        true => text.extend(letter.escape_default()),
+        false => text.push(letter),
+    }
 }
 
 #[cfg(test)]
@@ -187,7 +224,16 @@ mod tests {
             (size(900), size(1536), size(5 << 20)),
             ("900 B".into(), "1.5 KiB".into(), "5.0 MiB".into())
         );
+        let now = time("2026-11-15T08:00:00Z").unwrap();
+        let (past, ahead) = (now - Duration::from_secs(245), now + Duration::from_secs(7_200));
+        assert_eq!(date(past, now), "2026-11-15 07:55:55 UTC (4 min ago)");
+        assert_eq!((ago(ahead, now), ago(now, now)), ("in 2 h".into(), "now".into()));
+        assert_eq!(
+            (rate(0.0), rate(0.04), rate(2.5), rate(9.96), rate(12_400.4)),
+            ("0/s".into(), "0.1/s".into(), "2.5/s".into(), "10/s".into(), "12,400/s".into())
+        );
         assert_eq!(preview(b"a\nb\xff", 10), "a\\nb\u{fffd}");
+        assert_eq!(printable("a\tb\u{1b}[31m"), "a\tb\\u{1b}[31m");
         assert_eq!(preview("äöüß".as_bytes(), 3), "äöü…");
     }
 }

@@ -17,13 +17,16 @@ pub(crate) enum Command {
     /// Create a topic; one that is there already with the same shards is left as it is
     Create(Create),
     /// List all topics
+    #[command(after_help = "Examples:\n  sawmill topic list\n  sawmill topic list --json | jq -r .topic")]
     List,
     /// Show the settings of a topic
+    #[command(after_help = "Examples:\n  sawmill topic show emails")]
     Show {
         /// The topic
         topic: String,
     },
     /// Delete a topic with all its messages and all that its groups keep
+    #[command(after_help = "Examples:\n  sawmill topic delete emails\n  sawmill topic delete emails --yes")]
     Delete {
         /// The topic
         topic: String,

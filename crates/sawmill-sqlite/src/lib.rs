@@ -51,6 +51,7 @@ use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
 use sawmill::{Error, ErrorKind, Result, Sawmill};
 use tokio::sync::oneshot;
 
+pub use schema::schema_version;
 pub use store::{Activity, Sqlite};
 
 const CAPABILITIES: Capabilities = Capabilities {

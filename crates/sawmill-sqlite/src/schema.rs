@@ -109,6 +109,19 @@ pub(crate) fn open(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
+/// The schema version of a database, which is left as it is; none if there is no file yet, or an empty one.
+///
+/// Versions only grow, and opening a database brings it to the newest.
+pub fn schema_version(path: &Path) -> Result<Option<u32>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| at(path, explain(&error)))?;
+    let (stamp, version, _) = stamp(&connection).map_err(|error| at(path, explain(&error)))?;
+    Ok(u32::try_from(version).ok().filter(|_| stamp == APPLICATION_ID))
+}
+
 /// Opens a connection to the same database that only reads.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
     let connection = connect(path)?;

@@ -92,9 +92,13 @@ impl From<std::time::SystemTime> for Timestamp {
     }
 }
 
+/// As RFC 3339 writes it, in UTC, to the millisecond: `2026-11-15T08:00:00.000Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:03}s", self.0 / 1000, self.0 % 1000)
+        let millis = i64::try_from(self.0).unwrap_or(i64::MAX);
+        // What nobody will live to see is shown as the last day there is.
+        let time = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
+        write!(f, "{time:.3}")
     }
 }
 
@@ -139,6 +143,13 @@ mod tests {
         assert_eq!(Timestamp::from_millis(u64::MAX), Timestamp::LATEST);
         assert_eq!(Timestamp::from_millis(5) + Duration::MAX, Timestamp::LATEST);
         assert_eq!(Timestamp::from_millis(5) - Duration::MAX, Timestamp::from_millis(0));
+    }
+
+    #[test]
+    fn times_are_shown_as_people_write_them() {
+        assert_eq!(Timestamp::from_millis(1_794_729_600_007).to_string(), "2026-11-15T08:00:00.007Z");
+        assert_eq!(Timestamp::from_millis(0).to_string(), "1970-01-01T00:00:00.000Z");
+        assert!(Timestamp::LATEST.to_string().starts_with("9999-12-"));
     }
 
     #[test]

@@ -193,7 +193,10 @@ impl DeadLetters {
     }
 
     fn no_such_letter(&self, id: MessageId) -> Error {
-        Error::new(ErrorKind::NotFound, format!("{} has no letter {id}", self.dead.name))
+        let group = self.dead.name.as_lane().map_or_else(String::new, |(group, _)| group.to_string());
+        let what =
+            format!("group {group} of topic {} has no dead letter {id} (any more)", self.dead.name.base());
+        Error::new(ErrorKind::NotFound, what)
     }
 }
 

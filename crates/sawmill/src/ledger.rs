@@ -122,6 +122,11 @@ impl EntryKey {
         Self(format!("members/{group}/"))
     }
 
+    /// Before all members of all groups.
+    pub fn all_members() -> Self {
+        Self("members/".to_owned())
+    }
+
     /// The cursor and the claims of a group on one shard.
     pub fn shard(topic: &Topic, group: &GroupName, shard: u16) -> Self {
         Self(format!("shards/{}/{group}/{shard:04}", topic.uid))
@@ -151,6 +156,11 @@ impl EntryKey {
     /// Whether a group of a topic is paused.
     pub fn pause(topic: &Topic, group: &GroupName) -> Self {
         Self(format!("pauses/{}/{group}", topic.uid))
+    }
+
+    /// Before what says which groups of a topic are paused.
+    pub fn pauses(topic: &Topic) -> Self {
+        Self(format!("pauses/{}/", topic.uid))
     }
 
     /// Some of the names of a topic's live unique messages.

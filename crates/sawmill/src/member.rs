@@ -28,6 +28,9 @@ pub struct Member {
     pub slots: u32,
     /// How long it may be silent, in milliseconds.
     pub ttl_ms: u64,
+    /// When it beat, by its own clock. For people alone: nobody decides by it who is alive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beat_at: Option<Timestamp>,
     /// How much it holds of its group's limits, by the uid of the topic; nothing if it has none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub in_use: BTreeMap<String, InUse>,
@@ -177,6 +180,7 @@ mod tests {
             topics: Vec::new(),
             slots: 1,
             ttl_ms: 60_000,
+            beat_at: None,
             running: Vec::new(),
             in_use: BTreeMap::new(),
         };

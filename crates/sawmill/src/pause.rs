@@ -86,6 +86,17 @@ impl Sawmill {
         }
     }
 
+    /// The groups of a topic that are paused.
+    pub(crate) async fn paused_groups(&self, topic: &Topic) -> Result<Vec<GroupName>> {
+        let mut groups = Vec::new();
+        for entry in self.ledger().list(&EntryKey::pauses(topic)).await? {
+            if Pause::decode(&entry)?.paused {
+                groups.push(entry.key.last().parse()?);
+            }
+        }
+        Ok(groups)
+    }
+
     /// True if this group of the topic is paused.
     pub(crate) async fn is_paused(&self, topic: &Topic, group: &GroupName) -> Result<bool> {
         let entry = self.ledger().get(&EntryKey::pause(topic, group)).await?;

@@ -142,6 +142,24 @@ impl Purpose {
     }
 }
 
+/// The ids of the copies that a group makes of a message, or of a copy of it, in one reading of its shard.
+pub(crate) struct Copies {
+    /// On the dead-letter lane.
+    pub(crate) dead: MessageId,
+    /// On the retry lane, when it failed.
+    pub(crate) retry: MessageId,
+    /// On the retry lane, when the dead letter was resent.
+    pub(crate) resent: MessageId,
+}
+
+impl Copies {
+    pub(crate) fn of(id: MessageId, pass: u32) -> Self {
+        let dead = id.derive(&Purpose::Dead.of(pass));
+        let retry = id.derive(&Purpose::Retry.of(pass));
+        Self { dead, retry, resent: dead.derive(&Purpose::Resend.of(0)) }
+    }
+}
+
 /// What a message on a lane says of itself, beyond what every message says.
 impl Message {
     /// The id it had when it was pushed. Copies on lanes have ids of their own; this stays.
@@ -263,5 +281,11 @@ mod tests {
         assert_eq!((resent.origin(), resent.failed_attempts(), resent.dead_reason()), (message.id, 0, None));
         assert_eq!((&resent.payload, &resent.key), (&message.payload, &message.key));
         assert_eq!(resent.failures().len(), 4, "the history stays with it");
+
+        // Who knows an id and the pass knows what to look for on the lanes.
+        assert_eq!(Copies::of(message.id, 0).retry, first.id);
+        assert_eq!(Copies::of(first.id, 0).retry, second.id);
+        assert_eq!(Copies::of(second.id, 0).dead, dead.id);
+        assert_eq!(Copies::of(second.id, 0).resent, resent.id);
     }
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::tz::TimeZone;
@@ -112,6 +113,21 @@ impl Schedule {
     /// When it ticks, in words.
     pub fn timing(&self) -> String {
         self.timing.to_string()
+    }
+
+    /// What the message of each tick says.
+    pub fn payload(&self) -> &Bytes {
+        &self.message.payload
+    }
+
+    /// The key of the message of each tick.
+    pub fn key(&self) -> Option<&Bytes> {
+        self.message.key.as_ref()
+    }
+
+    /// What is done about ticks that went by while no worker was there to push them.
+    pub fn when_missed(&self) -> Missed {
+        self.missed
     }
 
     /// The first tick after this time.

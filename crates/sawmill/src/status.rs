@@ -42,7 +42,17 @@ impl GroupStatus {
 }
 
 impl Sawmill {
-    /// Where a group of a topic stands.
+    /// The groups of a topic, by name: those that have had a worker, and those that were paused before their first one.
+    pub async fn groups(&self, topic: &str) -> Result<Vec<GroupName>> {
+        let topic = self.find_topic(topic).await?;
+        let mut groups = self.groups_of(&topic).await?;
+        groups.extend(self.paused_groups(&topic).await?);
+        groups.sort();
+        groups.dedup();
+        Ok(groups)
+    }
+
+    /// Where a group of a topic stands. One that has not begun has the whole topic before it.
     pub async fn status(&self, topic: &str, group: &str) -> Result<GroupStatus> {
         let topic = self.find_topic(topic).await?;
         let group: GroupName = group.parse()?;

@@ -35,6 +35,7 @@ async fn leave_a_dead_member(memory: &Memory, topic: &Topic, group: &str, ttl_ms
         topics: vec![topic.uid.clone()],
         slots: 1,
         ttl_ms,
+        beat_at: None,
         running: Vec::new(),
         in_use: Default::default(),
     };

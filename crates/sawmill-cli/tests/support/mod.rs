@@ -5,6 +5,8 @@
 #![allow(unreachable_pub, reason = "a module of tests is not reached from outside")]
 #![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
 
+pub mod library;
+
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -29,3 +29,4 @@ mod trim;
 mod trouble;
 mod unique;
 mod waking;
+mod whereabouts;

@@ -142,6 +142,7 @@ impl Peek {
             topics: Vec::new(),
             slots: 1,
             ttl_ms: 10_000,
+            beat_at: None,
             running: Vec::new(),
             in_use: Default::default(),
         };

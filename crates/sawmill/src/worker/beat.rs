@@ -32,6 +32,7 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
         topics: shared.topics().iter().map(|topic| topic.uid.clone()).collect(),
         slots: u32::try_from(shared.builder.slots).unwrap_or(u32::MAX),
         ttl_ms: shared.builder.ttl.as_millis() as u64,
+        beat_at: Some(env.wall()),
         running: shared.site.notes.list(),
         in_use: in_use(shared, &holds),
     };
@@ -144,6 +145,7 @@ async fn beat(shared: &Shared, registered: &mut Registered) -> Result<bool> {
     loop {
         let holds = shared.bench().saying();
         registered.member.beat += 1;
+        registered.member.beat_at = Some(shared.env().wall());
         registered.member.running = shared.site.notes.list();
         registered.member.in_use = in_use(shared, &holds);
         let write = Write {

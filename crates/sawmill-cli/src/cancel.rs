@@ -1,0 +1,76 @@
+//! `sawmill cancel`: a message that is not wanted any more.
+
+use clap::Args;
+use sawmill::{MessageId, Standing};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::note;
+use crate::session::Session;
+use crate::show::{InGroup, unknown};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A message that waits is never started. One that runs is told, and dropped, within a few seconds. What is done
+stays done: if all groups have done it already, the command fails.
+
+Examples:
+  sawmill cancel 01KA5WZJ2M8Q4T6V8X0Y2A4C6E")]
+pub(crate) struct CancelArgs {
+    /// The id that the push printed
+    id: MessageId,
+}
+
+/// What was cancelled, as it is printed.
+#[derive(Debug, Serialize)]
+struct Cancelled {
+    id: String,
+    topic: String,
+    groups: Vec<Before>,
+}
+
+/// What a group had made of it when it was cancelled.
+#[derive(Debug, Serialize)]
+struct Before {
+    group: String,
+    state: &'static str,
+}
+
+pub(crate) async fn run(args: CancelArgs, session: &Session) -> Result<(), Failure> {
+    let mill = session.open().await?;
+    let found = mill.whereabouts(args.id).await?.ok_or_else(|| unknown(args.id))?;
+    let too_late = |standing: &Standing| standing.is_settled() && *standing != Standing::Cancelled;
+    let is_over = !found.groups.is_empty() && found.groups.iter().all(|(_, standing)| too_late(standing));
+    let groups: Vec<Before> = found
+        .groups
+        .into_iter()
+        .map(|(group, standing)| InGroup::new(&group, standing))
+        .map(|shown| Before { group: shown.group, state: shown.state })
+        .collect();
+    let said = |group: &Before| format!("{} in group {}", group.state, group.group);
+    let topic = found.topic.name.to_string();
+    if is_over {
+        let states = groups.iter().map(said).collect::<Vec<_>>().join(", ");
+        return Err(Failure::failed(format!(
+            "message {} is settled already ({states}): there is nothing left to cancel",
+            args.id
+        )));
+    }
+    mill.cancel(&topic, args.id).await?;
+    let cancelled = Cancelled { id: args.id.to_string(), topic, groups };
+    if session.out.is_json() {
+        return session.out.object(&cancelled, |_| String::new());
+    }
+    note(&format!("Cancelled {} of topic {}.", cancelled.id, cancelled.topic));
+    for group in &cancelled.groups {
+        match group.state {
+            "claimed" => note(&format!(
+                "A worker of group {} has it in hand: it is told, and drops it within a few seconds.",
+                group.group
+            )),
+            "done" | "past" | "dead" => note(&format!("Too late for one group: it is {}.", said(group))),
+            _ => {}
+        }
+    }
+    Ok(())
+}

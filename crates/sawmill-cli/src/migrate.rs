@@ -1,0 +1,51 @@
+//! `sawmill migrate`: makes the store what this version of the program needs.
+
+use clap::Args;
+use sawmill::engine::StoreUrl;
+use serde::Serialize;
+
+use crate::engines;
+use crate::failure::Failure;
+use crate::output::note;
+use crate::session::Session;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every command does this when it opens the store; here it is alone, for a time of your choosing. Running it again
+changes nothing.
+
+Examples:
+  sawmill migrate
+  sawmill migrate --store sqlite:/srv/jobs.db")]
+pub(crate) struct MigrateArgs {}
+
+/// What the store is, as it is printed.
+#[derive(Debug, Serialize)]
+struct Migrated {
+    store: String,
+    schema_before: Option<u32>,
+    schema: Option<u32>,
+}
+
+pub(crate) async fn run(_: MigrateArgs, session: &Session) -> Result<(), Failure> {
+    let url = session.store();
+    let schema_before = engines::schema(&url)?;
+    session.open().await?;
+    let schema = engines::schema(&url)?;
+    // Shown without its password.
+    let store = url.parse::<StoreUrl>()?.to_string();
+    let migrated = Migrated { store, schema_before, schema };
+    if session.out.is_json() {
+        return session.out.object(&migrated, |_| String::new());
+    }
+    let store = &migrated.store;
+    note(&match (schema_before, schema) {
+        (_, None) => format!("{store} is up to date."),
+        (None, Some(now)) => format!("{store} was created, with schema version {now}."),
+        (Some(before), Some(now)) if before == now => {
+            format!("{store} is up to date, with schema version {now}.")
+        }
+        (Some(before), Some(now)) => format!("{store} was migrated from schema version {before} to {now}."),
+    });
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! `sawmill workers`: who is at work, what they hold, and how far their messages are.
+
+use clap::Args;
+use sawmill::member::Running;
+use sawmill::{MemberInfo, Timestamp};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::note;
+use crate::session::Session;
+use crate::table::{Cell, Table};
+use crate::{group, text, topic};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A worker that has died is listed until the others have noticed, which takes them up to its TTL.
+
+Examples:
+  sawmill workers
+  sawmill workers emails
+  sawmill workers --group totals --json")]
+pub(crate) struct WorkersArgs {
+    /// Only workers of this topic
+    topic: Option<String>,
+    /// Only workers of this group
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+}
+
+/// A worker as it is printed.
+#[derive(Debug, Serialize)]
+struct Shown {
+    worker: String,
+    group: String,
+    topics: Vec<String>,
+    slots: u32,
+    claimed: u64,
+    last_beat_at: Option<String>,
+    ttl_seconds: f64,
+    running: Vec<RunningShown>,
+    #[serde(skip)]
+    last_beat: Option<Timestamp>,
+}
+
+/// A message that runs, and what its handler has noted.
+#[derive(Debug, Serialize)]
+struct RunningShown {
+    id: String,
+    topic: String,
+    since: String,
+    note: String,
+    #[serde(skip)]
+    started: Timestamp,
+}
+
+impl From<Running> for RunningShown {
+    fn from(running: Running) -> Self {
+        Self {
+            id: running.id.to_string(),
+            topic: running.topic,
+            since: text::rfc3339(running.since),
+            note: running.note,
+            started: running.since,
+        }
+    }
+}
+
+impl From<MemberInfo> for Shown {
+    fn from(member: MemberInfo) -> Self {
+        Self {
+            worker: member.id.to_string(),
+            group: member.group.to_string(),
+            topics: member.topics,
+            slots: member.slots,
+            claimed: member.claimed,
+            last_beat_at: member.last_beat.map(text::rfc3339),
+            ttl_seconds: member.ttl.as_secs_f64(),
+            running: member.running.into_iter().map(RunningShown::from).collect(),
+            last_beat: member.last_beat,
+        }
+    }
+}
+
+impl Shown {
+    /// When it last said that it is alive; by its own clock, which may be off.
+    fn beat(&self, now: Timestamp) -> Cell {
+        match self.last_beat {
+            None => "-".into(),
+            Some(beat) if now.since(beat).as_secs_f64() > self.ttl_seconds => {
+                Cell::bad(format!("{} (silent)", text::ago(beat, now)))
+            }
+            Some(beat) => text::ago(beat, now).into(),
+        }
+    }
+}
+
+pub(crate) async fn run(args: WorkersArgs, session: &Session) -> Result<(), Failure> {
+    let mill = session.open().await?;
+    if let Some(name) = &args.topic {
+        topic::find(&mill, name).await?;
+        if let Some(group) = &args.group {
+            group::find(&mill, name, group).await?;
+        }
+    }
+    let mut members = match &args.group {
+        Some(group) => mill.members(group).await?,
+        None => mill.all_members().await?,
+    };
+    if let Some(name) = &args.topic {
+        members.retain(|member| member.topics.contains(name));
+    }
+    let workers: Vec<Shown> = members.into_iter().map(Shown::from).collect();
+    if workers.is_empty() && !session.out.is_json() {
+        note("There are no workers: `sawmill work TOPIC -- COMMAND` starts one.");
+        return Ok(());
+    }
+    let now = session.now();
+    session.out.list(&workers, |workers| table(workers, now))?;
+    if !session.out.is_json() && workers.iter().any(|worker| !worker.running.is_empty()) {
+        session.out.print(&format!("\n{}", running(&workers, now).to_string().trim_end()))?;
+    }
+    Ok(())
+}
+
+fn table(workers: &[Shown], now: Timestamp) -> Table {
+    let mut table = Table::new(["WORKER", "GROUP", "TOPICS", ">SLOTS", ">CLAIMED", "LAST BEAT"]);
+    for worker in workers {
+        table.row([
+            worker.worker.as_str().into(),
+            worker.group.as_str().into(),
+            worker.topics.join(", ").into(),
+            worker.slots.to_string().into(),
+            text::count(worker.claimed).into(),
+            worker.beat(now),
+        ]);
+    }
+    table
+}
+
+/// What handlers have noted of the messages they run.
+fn running(workers: &[Shown], now: Timestamp) -> Table {
+    let mut table = Table::new(["RUNNING", "TOPIC", "WORKER", "STARTED", "NOTE"]);
+    for worker in workers {
+        for running in &worker.running {
+            table.row([
+                running.id.as_str().into(),
+                running.topic.as_str().into(),
+                worker.worker.as_str().into(),
+                text::ago(running.started, now).into(),
+                text::preview(running.note.as_bytes(), 80).into(),
+            ]);
+        }
+    }
+    table
+}
