@@ -1,6 +1,6 @@
 //! `sawmill dead`: what a group has given up, for a person to look at, resend or drop.
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use sawmill::{DeadLetter, DeadLetters, MessageId, Sawmill, Timestamp, Which};
 use serde::Serialize;
 
@@ -57,13 +57,14 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["ids", "all"]))]
 pub(crate) struct WhichArgs {
     /// The topic
     topic: String,
     #[command(flatten)]
     group: GroupArg,
     /// The ids that the pushes printed
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID")]
     ids: Vec<MessageId>,
     /// All that are there
     #[arg(long)]

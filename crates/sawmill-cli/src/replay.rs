@@ -80,6 +80,7 @@ pub(crate) async fn run(args: ReplayArgs, session: &Session) -> Result<(), Failu
     confirm(
         yes,
         &match from.since {
+            Since::Start => format!("Have group {group} of topic {topic} handle every message again?"),
             Since::Now => format!("Have group {group} of topic {topic} skip all that waits?"),
             _ => format!(
                 "Have group {group} of topic {topic} handle everything again from {}, and skip what is before?",

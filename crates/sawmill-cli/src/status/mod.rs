@@ -75,8 +75,6 @@ struct Shown {
     detail: String,
     done_in_seconds: Option<f64>,
     more_workers: Option<u64>,
-    #[serde(skip)]
-    needs_care: bool,
 }
 
 pub(crate) async fn run(args: StatusArgs, session: &Session) -> Result<(), Failure> {
@@ -203,7 +201,6 @@ impl Look {
             detail: verdict.to_string(),
             done_in_seconds: done_in,
             more_workers,
-            needs_care: verdict.needs_care(),
         }
     }
 }
@@ -230,9 +227,11 @@ fn print(session: &Session, groups: Vec<Shown>) -> Result<(), Failure> {
 }
 
 impl Shown {
+    /// The verdict, if there is more to it than the table says.
     fn sentence(&self) -> Option<String> {
         let group = self.group.as_ref().map_or_else(String::new, |group| format!(", group {group}"));
-        self.needs_care.then(|| format!("{}{group}: {}", self.topic, self.detail))
+        let says_more = self.detail.contains(';');
+        says_more.then(|| format!("{}{group}: {}", self.topic, self.detail))
     }
 
     fn verdict_cell(&self) -> Cell {
