@@ -11,8 +11,8 @@ use crate::show::{InGroup, unknown};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A message that waits is never started. One that runs is told, and dropped, within a few seconds. What is done
-stays done: if all groups have done it already, the command fails.
+A message that waits is never started. One that runs is told, and dropped, within a few seconds.
+What is done stays done: if all groups have done it already, the command fails.
 
 Examples:
   sawmill cancel 01KA5WZJ2M8Q4T6V8X0Y2A4C6E")]

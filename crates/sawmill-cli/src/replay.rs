@@ -13,9 +13,9 @@ use crate::{group, text};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The group may be at work: what its workers have in hand is finished, and then they go on from the new place.
-Retries that wait, messages that are not due, and dead letters stay as they are. Messages that the topic has
-dropped do not come back. Other groups notice nothing.
+The group may be at work: what its workers have in hand is finished, then they go on from the new
+place. Retries that wait, messages that are not due, and dead letters stay as they are. Messages
+that the topic has dropped do not come back. Other groups notice nothing.
 
 Examples:
   sawmill replay orders --group totals --from start
