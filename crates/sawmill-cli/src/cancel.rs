@@ -11,8 +11,8 @@ use crate::show::{InGroup, unknown};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A message that waits is never started. One that runs is told, and dropped, within a few seconds. What is done
-stays done: if all groups have done it already, the command fails.
+A message that waits is never started. One that runs is told, and dropped, within a few seconds.
+What is done stays done: if all groups have done it already, the command fails.
 
 Examples:
   sawmill cancel 01KA5WZJ2M8Q4T6V8X0Y2A4C6E")]
@@ -56,12 +56,16 @@ pub(crate) async fn run(args: CancelArgs, session: &Session) -> Result<(), Failu
             args.id
         )));
     }
+    let was_cancelled = !groups.is_empty() && groups.iter().all(|group| group.state == "cancelled");
     mill.cancel(&topic, args.id).await?;
     let cancelled = Cancelled { id: args.id.to_string(), topic, groups };
     if session.out.is_json() {
         return session.out.object(&cancelled, |_| String::new());
     }
-    note(&format!("Cancelled {} of topic {}.", cancelled.id, cancelled.topic));
+    note(&match was_cancelled {
+        true => format!("Message {} of topic {} was cancelled already.", cancelled.id, cancelled.topic),
+        false => format!("Cancelled message {} of topic {}.", cancelled.id, cancelled.topic),
+    });
     for group in &cancelled.groups {
         match group.state {
             "claimed" => note(&format!(

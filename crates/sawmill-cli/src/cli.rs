@@ -126,7 +126,9 @@ mod tests {
         cli.build();
         visit(&mut cli, "sawmill", &mut |path, command| {
             let help = command.render_long_help().to_string();
-            for line in help.lines() {
+            // As it is written, too: a line that is wrapped looks torn.
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().chain(after.lines()) {
                 assert!(line.chars().count() <= WIDEST, "{path}: {line}");
             }
             if command.get_subcommands().next().is_none() {

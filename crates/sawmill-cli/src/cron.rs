@@ -36,8 +36,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ticks are pushed while the topic has a worker. An expression has minute, hour, day of month, month and day of
-week, and follows the clocks of its time zone, also when they are put forward or back.
+Ticks are pushed while the topic has a worker. An expression has minute, hour, day of month, month
+and day of week, and follows the clocks of its time zone, also when they are put forward or back.
 
 Examples:
   sawmill cron add reports nightly '0 3 * * *' --tz Europe/Berlin --payload all
@@ -66,7 +66,7 @@ pub(crate) struct Add {
     /// A header of each message; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
     header: Vec<(String, String)>,
-    /// What to do about ticks for which no worker was there
+    /// Of ticks for which no worker was there, push the latest, all, or none older than a minute
     #[arg(long, value_enum, default_value_t = MissedArg::Once)]
     missed: MissedArg,
     /// Refuse a topic that is not there
@@ -76,11 +76,8 @@ pub(crate) struct Add {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum MissedArg {
-    /// Push the latest of them
     Once,
-    /// Push each of them
     All,
-    /// Push none that is older than a minute
     Skip,
 }
 

@@ -1,6 +1,6 @@
 //! `sawmill dead`: what a group has given up, for a person to look at, resend or drop.
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use sawmill::{DeadLetter, DeadLetters, MessageId, Sawmill, Timestamp, Which};
 use serde::Serialize;
 
@@ -28,6 +28,7 @@ pub(crate) enum Command {
         limit: usize,
     },
     /// Show dead letters with all that is known of them, and what they said on stderr
+    #[command(override_usage = "sawmill dead show [OPTIONS] <TOPIC> <ID>...|--all")]
     #[command(after_help = "Examples:
   sawmill dead show emails 01KA5WZJ2M8Q4T6V8X0Y2A4C6E
   sawmill dead show emails --all --json")]
@@ -36,6 +37,7 @@ pub(crate) enum Command {
         which: WhichArgs,
     },
     /// Queue dead letters again, for this group alone, with all attempts before them
+    #[command(override_usage = "sawmill dead retry [OPTIONS] <TOPIC> <ID>...|--all")]
     #[command(after_help = "Examples:
   sawmill dead retry emails 01KA5WZJ2M8Q4T6V8X0Y2A4C6E
   sawmill dead retry orders --group totals --all")]
@@ -44,6 +46,7 @@ pub(crate) enum Command {
         which: WhichArgs,
     },
     /// Drop dead letters for good
+    #[command(override_usage = "sawmill dead drop [OPTIONS] <TOPIC> <ID>...|--all")]
     #[command(after_help = "Examples:
   sawmill dead drop emails 01KA5WZJ2M8Q4T6V8X0Y2A4C6E
   sawmill dead drop orders --group totals --all --yes")]
@@ -57,13 +60,14 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["ids", "all"]))]
 pub(crate) struct WhichArgs {
     /// The topic
     topic: String,
     #[command(flatten)]
     group: GroupArg,
     /// The ids that the pushes printed
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID")]
     ids: Vec<MessageId>,
     /// All that are there
     #[arg(long)]

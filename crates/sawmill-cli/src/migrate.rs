@@ -11,8 +11,8 @@ use crate::session::Session;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every command does this when it opens the store; here it is alone, for a time of your choosing. Running it again
-changes nothing.
+Every command does this when it opens the store; here it is alone, for a time of your choosing.
+Running it again changes nothing.
 
 Examples:
   sawmill migrate

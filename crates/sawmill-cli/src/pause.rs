@@ -10,8 +10,9 @@ use crate::session::Session;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Workers notice within a few seconds. What runs ends normally; what they hold stays theirs, and shards stay
-where they are. Pushing goes on, and so does the pause, whoever comes or goes, until it is resumed.
+Workers notice within a few seconds. What runs ends normally; what they hold stays theirs, and
+shards stay where they are. Pushing goes on. The pause lasts, whoever comes or goes, until it is
+ended by `sawmill resume`.
 
 Examples:
   sawmill pause emails

@@ -13,9 +13,9 @@ use crate::{group, text};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The group may be at work: what its workers have in hand is finished, and then they go on from the new place.
-Retries that wait, messages that are not due, and dead letters stay as they are. Messages that the topic has
-dropped do not come back. Other groups notice nothing.
+The group may be at work: what its workers have in hand is finished, then they go on from the new
+place. Retries that wait, messages that are not due, and dead letters stay as they are. Messages
+that the topic has dropped do not come back. Other groups notice nothing.
 
 Examples:
   sawmill replay orders --group totals --from start
@@ -80,6 +80,7 @@ pub(crate) async fn run(args: ReplayArgs, session: &Session) -> Result<(), Failu
     confirm(
         yes,
         &match from.since {
+            Since::Start => format!("Have group {group} of topic {topic} handle every message again?"),
             Since::Now => format!("Have group {group} of topic {topic} skip all that waits?"),
             _ => format!(
                 "Have group {group} of topic {topic} handle everything again from {}, and skip what is before?",

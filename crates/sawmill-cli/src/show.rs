@@ -152,7 +152,7 @@ fn for_people(shown: &Shown, now: Timestamp) -> String {
     if shown.groups.is_empty() {
         return said + "\n\nNo group reads this topic yet: the message waits for the first worker.";
     }
-    let mut table = Table::new(["GROUP", "STATE", ""]);
+    let mut table = Table::new(["GROUP", "STATE", "DETAILS"]);
     for group in &shown.groups {
         table.row([group.group.as_str().into(), group.state_cell(), group.details(now).into()]);
     }

@@ -10,8 +10,9 @@ use crate::{text, topic};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Workers do so by themselves, about once a minute. Dropped is what is older than the topic's retention and what
-every group is past; of a topic that was created with --drops-unread also what is not read.
+Workers do so by themselves, about once a minute. Dropped is what is older than the topic's
+retention and what every group is past; of a topic that was created with --drops-unread also what
+is not read.
 
 Examples:
   sawmill trim emails")]

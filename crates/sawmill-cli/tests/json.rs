@@ -94,6 +94,7 @@ impl Furnished {
             mill.schedule("emails", ping.message(bytes())).await.unwrap();
             busy
         });
+        support::until("the note is told", || place.json(&["workers"])[0]["running"][0].is_object());
         let [waiting, _] = [text(), bytes()].map(|push| library.push("emails", push));
         Self { place, library, worker: Some(worker), waiting, dead }
     }

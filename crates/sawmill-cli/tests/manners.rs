@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::process::Stdio;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use support::library::Library;
 use support::{Place, Running};
@@ -46,33 +47,47 @@ fn there_are_no_colours_where_nobody_sees_them() {
     assert!(!failed.stderr.contains('\u{1b}'), "{:?}", failed.stderr);
 }
 
-/// Runs the program on a terminal of its own, where there is `script` to make one.
-fn on_a_terminal(place: &Place, no_color: bool, command: &str) -> Option<String> {
+/// Runs the program on a terminal of its own, where there is `script` to make one, and gives what is seen there.
+fn on_a_terminal(place: &Place, command: &str, typed: &str, no_color: bool) -> Option<String> {
     let program = env!("CARGO_BIN_EXE_sawmill");
-    let mut script = std::process::Command::new("script");
+    let mut script = Command::new("script");
     script.args(["-qec", &format!("{program} {command}"), "/dev/null"]).current_dir(place.folder());
-    script.env("TERM", "xterm").env_remove("NO_COLOR").stdin(Stdio::null());
+    script.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("SAWMILL_STORE");
     if no_color {
         script.env("NO_COLOR", "1");
     }
-    match script.output() {
-        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Err(error) => {
-            eprintln!("SKIPPED: there is no `script` to make a terminal: {error}");
-            None
-        }
-    }
+    let started = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut child) = started else {
+        eprintln!("SKIPPED: there is no `script` to make a terminal");
+        return None;
+    };
+    // One that reads nothing may end before this is written.
+    let _ = child.stdin.take().map(|mut keyboard| keyboard.write_all(typed.as_bytes()));
+    let seen = child.wait_with_output().ok()?;
+    Some(String::from_utf8_lossy(&seen.stdout).into_owned())
 }
 
 #[test]
 fn colours_are_for_terminals_that_want_them() {
     let place = furnished();
     let command = "status --sample 0s";
-    let Some(coloured) = on_a_terminal(&place, false, command) else { return };
+    let Some(coloured) = on_a_terminal(&place, command, "", false) else { return };
     assert!(coloured.contains("\u{1b}[") && coloured.contains("no groups"), "{coloured:?}");
-    let plain = on_a_terminal(&place, true, command).unwrap();
+    let plain = on_a_terminal(&place, command, "", true).unwrap();
     // Bold is no colour, but who wants no colours is spared that, too.
     assert!(!plain.contains('\u{1b}') && plain.contains("no groups"), "{plain:?}");
+}
+
+#[test]
+fn a_person_is_asked_before_what_cannot_be_undone() {
+    let place = furnished();
+    let topics = || place.json(&["topic", "list"]).len();
+    let Some(seen) = on_a_terminal(&place, "topic delete emails", "n\n", true) else { return };
+    assert!(seen.contains("[y/N]") && seen.contains("nothing was changed"), "{seen:?}");
+    assert_eq!(topics(), 1);
+    let seen = on_a_terminal(&place, "topic delete emails", "y\n", true).unwrap();
+    assert!(seen.contains("Deleted topic emails"), "{seen:?}");
+    assert_eq!(topics(), 0);
 }
 
 #[test]
@@ -81,11 +96,6 @@ fn settings_are_wrong_before_anything_is_done() {
     place.run(&["--store", "postgres://me:secret@nowhere/db", "topic", "list"]).fails(2, &["postgres:"]);
     let ended = place.run(&["--store", "postgres://me:secret@nowhere/db", "migrate"]);
     assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
-    place.run(&["--store", "sqlite:no/such/folder/x.db", "status"]).fails(ended_code(), &["no/such/folder"]);
+    place.run(&["--store", "sqlite:no/such/folder/x.db", "status"]).fails(2, &["no/such/folder"]);
     place.run(&["nonsense"]).fails(2, &["nonsense"]);
-}
-
-/// A folder that is missing is a matter of configuration.
-fn ended_code() -> i32 {
-    2
 }

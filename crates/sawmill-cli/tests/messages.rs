@@ -51,7 +51,7 @@ fn q17_a_failed_message_shows_what_it_said_and_when_it_is_tried_again() {
 
     place.ok(&["cancel", &id]);
     assert_eq!(place.json(&["show", &id])[0]["groups"][0]["state"], "cancelled");
-    place.ok(&["cancel", &id]);
+    assert!(place.run(&["cancel", &id]).stderr.contains("was cancelled already"));
 }
 
 #[test]

@@ -28,18 +28,18 @@ fn q17_status_says_whether_we_are_behind() {
     assert_eq!((&now["waiting"], &now["scheduled"]), (&3.into(), &1.into()));
     assert!(place.ok(&["status", "--sample", "0s"]).contains("emails: no groups yet; 3 messages wait"));
 
-    place.ok(&["work", "emails", "--limit", "1", "--concurrency", "1", "--", "true"]);
-    let now = status(&place, "emails");
-    assert_eq!(
-        (&now["verdict"], &now["done"], &now["waiting"]),
-        (&"no-workers".into(), &1.into(), &2.into())
-    );
     place.ok(&["work", "emails", "--drain", "--", "true"]);
-    assert_eq!(status(&place, "emails")["done"], 3);
+    let now = status(&place, "emails");
+    assert_eq!((&now["verdict"], &now["done"]), (&"no-workers".into(), &3.into()), "one is still to come");
+    library.push("emails", "letter 3");
+    assert!(place.ok(&["status", "--sample", "0s"]).contains("group default: no workers; 1 message waits"));
 
     let worker = place.start(&["work", "emails", "--", "sleep", "0.05"]);
-    until("a worker is there", || status(&place, "emails")["workers"] == 1);
-    assert_eq!(status(&place, "emails")["verdict"], "idle");
+    until("all is done", || status(&place, "emails")["verdict"] == "idle");
+    assert_eq!(
+        (&status(&place, "emails")["workers"], &status(&place, "emails")["done"]),
+        (&1.into(), &4.into())
+    );
     let sampled = &place.json(&["status", "emails"])[0];
     assert_eq!(sampled["finished_per_second"], 0.0);
     // Work that goes on while it is looked at has a rate.
@@ -180,6 +180,29 @@ fn g11_resend_of_a_dead_message_by_a_person() {
 }
 
 #[test]
+fn g11_resend_of_a_message_that_was_lost_with_its_worker() {
+    let place = Place::new();
+    let id = Library::open(&place).push("orders", "a");
+    let stuck = place.script("stuck.sh", "echo started > started.txt; sleep 600");
+    let once = ["work", "orders", "--delivery", "at-most-once"];
+    let doomed = place.start(&[&once[..], &["--ttl", "2s", "--", &stuck]].concat());
+    until("it has started", || place.read("started.txt").contains("started"));
+    doomed.signal(rustix::process::Signal::KILL);
+    let ended = doomed.wait();
+    assert_eq!(ended.code, None, "{ended:?}");
+
+    let next = place.start(&[&once[..], &["--", "tee", "-a", "ran.txt"]].concat());
+    let state = || place.json(&["show", &id])[0]["groups"][0].clone();
+    until("it is given up", || state()["state"] == "dead");
+    assert!(state()["reason"].as_str().unwrap().contains("lost"), "{}", state());
+    assert_eq!(place.read("ran.txt"), "", "it may have been done: nobody starts it again by himself");
+    place.ok(&["dead", "retry", "orders", &id]);
+    until("it is done", || state()["state"] == "done");
+    assert_eq!(place.read("ran.txt"), "a");
+    drop(next);
+}
+
+#[test]
 fn dead_letters_need_a_choice_and_a_group() {
     let place = Place::new();
     Library::open(&place).push("emails", "x");
@@ -254,6 +277,17 @@ fn a_store_is_created_and_migrated_by_itself() {
     assert!(place.run(&["migrate"]).stderr.contains("up to date"));
     let migrated = &place.json(&["migrate"])[0];
     assert_eq!(migrated["schema"], migrated["schema_before"]);
+
+    // As the first version left it.
+    let raw = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
+    let first = "DROP INDEX message_id; CREATE UNIQUE INDEX message_id ON message (topic, id);
+        ALTER TABLE message DROP COLUMN repeatable; ALTER TABLE aside DROP COLUMN repeatable;
+        ALTER TABLE topic DROP COLUMN drops_unread; PRAGMA user_version = 1;";
+    raw.execute_batch(first).unwrap();
+    let migrated = place.run(&["migrate"]);
+    assert!(migrated.stderr.contains("migrated from schema version 1 to "), "{migrated:?}");
+    Library::open(&place).push("emails", "x");
+
     place.run(&["migrate", "--store", "nonsense:x"]).fails(2, &["nonsense:x", "sqlite:"]);
     place.write("text.db", "no database at all, but long enough to be taken for one by a careless program");
     place.run(&["migrate", "--store", "sqlite:text.db"]).fails(1, &["text.db"]);

@@ -109,7 +109,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// The schema version of a database, which is left as it is; none if there is no file yet, or an empty one.
+/// The schema version of a database, which is left as it is; none if there is no file yet, or it is not one of ours.
 ///
 /// Versions only grow, and opening a database brings it to the newest.
 pub fn schema_version(path: &Path) -> Result<Option<u32>> {

@@ -116,6 +116,22 @@ fn an_empty_database_is_taken() {
 }
 
 #[test]
+fn the_schema_version_is_told_without_changing_it() {
+    let place = Place::new();
+    assert_eq!(sawmill_sqlite::schema_version(&place.path()).unwrap(), None);
+    assert!(!place.path().exists(), "asking makes no file");
+    drop(place.open());
+    assert!(sawmill_sqlite::schema_version(&place.path()).unwrap() >= Some(2));
+    let raw = Connection::open(place.path()).unwrap();
+    raw.execute_batch("PRAGMA user_version = 1").unwrap();
+    for _ in 0..2 {
+        assert_eq!(sawmill_sqlite::schema_version(&place.path()).unwrap(), Some(1));
+    }
+    raw.execute_batch("PRAGMA application_id = 7").unwrap();
+    assert_eq!(sawmill_sqlite::schema_version(&place.path()).unwrap(), None, "another program's");
+}
+
+#[test]
 fn a_newer_schema_is_refused_untouched() {
     let place = Place::new();
     drop(place.open());

@@ -19,6 +19,8 @@ use verdict::{Outlook, Rates, Sample, Verdict, judge};
 
 /// How often the picture is drawn anew.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
+/// Clears the terminal and goes to its top.
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -75,8 +77,6 @@ struct Shown {
     detail: String,
     done_in_seconds: Option<f64>,
     more_workers: Option<u64>,
-    #[serde(skip)]
-    needs_care: bool,
 }
 
 pub(crate) async fn run(args: StatusArgs, session: &Session) -> Result<(), Failure> {
@@ -87,11 +87,11 @@ pub(crate) async fn run(args: StatusArgs, session: &Session) -> Result<(), Failu
     if !args.watch {
         let before = look(&mill, &args, session).await?;
         if before.is_empty() || args.sample.is_zero() {
-            return print(session, shown(&before, &[], session.now()));
+            return print(session, &shown(&before, &[], session.now()), "");
         }
         session.env.sleep(args.sample).await;
         let now = look(&mill, &args, session).await?;
-        return print(session, shown(&now, &before, session.now()));
+        return print(session, &shown(&now, &before, session.now()), "");
     }
     if !session.out.is_json() && !io::stdout().is_terminal() {
         return Err(Failure::usage("--watch draws on a terminal: leave it out, or use it with --json"));
@@ -99,11 +99,7 @@ pub(crate) async fn run(args: StatusArgs, session: &Session) -> Result<(), Failu
     let mut before = Vec::new();
     loop {
         let now = look(&mill, &args, session).await?;
-        if !session.out.is_json() {
-            // Clears the terminal and goes to its top.
-            session.out.print("\u{1b}[2J\u{1b}[H")?;
-        }
-        print(session, shown(&now, &before, session.now()))?;
+        print(session, &shown(&now, &before, session.now()), CLEAR)?;
         before = now;
         session.env.sleep(WATCH_EVERY).await;
     }
@@ -203,7 +199,6 @@ impl Look {
             detail: verdict.to_string(),
             done_in_seconds: done_in,
             more_workers,
-            needs_care: verdict.needs_care(),
         }
     }
 }
@@ -215,24 +210,28 @@ fn shown(looks: &[Look], before: &[Look], now: Timestamp) -> Vec<Shown> {
     looks.iter().map(|look| look.shown(earlier(look), now)).collect()
 }
 
-fn print(session: &Session, groups: Vec<Shown>) -> Result<(), Failure> {
-    if groups.is_empty() && !session.out.is_json() {
+fn print(session: &Session, groups: &[Shown], before: &str) -> Result<(), Failure> {
+    if session.out.is_json() {
+        return session.out.list(groups, table);
+    }
+    if groups.is_empty() {
         note("There are no topics yet: `sawmill push TOPIC PAYLOAD` makes one.");
         return Ok(());
     }
-    session.out.list(&groups, table)?;
+    let mut picture = format!("{before}{}", table(groups));
     // Sentences are too long for a table.
-    let details: Vec<String> = groups.iter().filter_map(Shown::sentence).collect();
-    match details.is_empty() || session.out.is_json() {
-        true => Ok(()),
-        false => session.out.print(&format!("\n{}", details.join("\n"))),
+    for sentence in groups.iter().filter_map(Shown::sentence) {
+        picture += &format!("\n{sentence}");
     }
+    session.out.print(picture.trim_end())
 }
 
 impl Shown {
+    /// The verdict, if there is more to it than the table says.
     fn sentence(&self) -> Option<String> {
         let group = self.group.as_ref().map_or_else(String::new, |group| format!(", group {group}"));
-        self.needs_care.then(|| format!("{}{group}: {}", self.topic, self.detail))
+        let says_more = self.detail.contains(';');
+        says_more.then(|| format!("{}{group}: {}", self.topic, self.detail))
     }
 
     fn verdict_cell(&self) -> Cell {
