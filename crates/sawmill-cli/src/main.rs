@@ -7,7 +7,11 @@
 mod cli;
 mod engines;
 mod failure;
+mod live;
+mod log;
+mod log_line;
 mod manual;
+mod metrics;
 mod output;
 mod session;
 mod settings;

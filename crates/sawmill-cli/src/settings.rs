@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::cli::Globals;
 use crate::failure::Failure;
+use crate::log::LogLevel;
 
 /// Where messages live if nobody says otherwise.
 const DEFAULT_STORE: &str = "sqlite:sawmill.db";
@@ -17,6 +18,7 @@ pub(crate) struct File {
     pub(crate) store: Option<String>,
     pub(crate) ledger: Option<String>,
     pub(crate) namespace: Option<String>,
+    pub(crate) log_level: Option<LogLevel>,
 }
 
 impl File {
