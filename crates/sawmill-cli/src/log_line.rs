@@ -174,7 +174,13 @@ mod tests {
     #[test]
     fn the_cause_is_read_first_and_the_facts_follow() {
         let said = logged(|| {
-            tracing::warn!(topic = "emails", count = 3, next_ms = 7_500_000_u64, error = "exit status 1", "failed");
+            tracing::warn!(
+                topic = "emails",
+                count = 3,
+                next_ms = 7_500_000_u64,
+                error = "exit status 1",
+                "failed"
+            );
         });
         assert_eq!(said, "WARN  failed: exit status 1  topic=emails count=3 next=2h5min\n");
         let said = logged(|| tracing::info!(name = "a b", none = "", "said"));

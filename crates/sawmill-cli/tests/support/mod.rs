@@ -1,6 +1,7 @@
 //! The real program in a folder of its own: run to its end, or in the background with signals sent to it.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(unreachable_pub, reason = "each test file is a program of its own")]
 #![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
 
 use std::ffi::OsStr;
