@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::log::LogLevel;
-use crate::{manual, topic};
+use crate::{manual, topic, work};
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]
@@ -50,6 +50,8 @@ pub(crate) struct Globals {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a command for each message of a topic
+    Work(work::Args),
     /// Create, list, show and delete topics
     #[command(subcommand)]
     Topic(topic::Command),
@@ -57,6 +59,9 @@ pub(crate) enum Command {
     Completions(manual::CompletionsArgs),
     /// Print the manual page of sawmill or of one of its commands, or write all of them to a folder
     Man(manual::ManArgs),
+    /// Ends what a killed worker leaves behind
+    #[command(name = work::minder::COMMAND, hide = true)]
+    Minder,
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ mod settings;
 mod table;
 mod text;
 mod topic;
+mod work;
+mod written;
 
 use std::process::ExitCode;
 
@@ -40,6 +42,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Completions(args) => return manual::completions(&args),
         Command::Man(args) => return manual::man(&args),
+        Command::Minder => return work::minder::mind(),
         _ => {}
     }
     let session = Session::new(cli.globals)?;
@@ -50,7 +53,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
     runtime.block_on(async {
         match cli.command {
             Command::Topic(command) => topic::run(command, &session).await,
-            Command::Completions(_) | Command::Man(_) => Ok(()),
+            Command::Work(args) => work::run(args, &session).await,
+            Command::Completions(_) | Command::Man(_) | Command::Minder => Ok(()),
         }
     })
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use crate::cli::Globals;
 use crate::failure::Failure;
 use crate::log::LogLevel;
+use crate::work;
 
 /// Where messages live if nobody says otherwise.
 const DEFAULT_STORE: &str = "sqlite:sawmill.db";
@@ -19,6 +20,8 @@ pub(crate) struct File {
     pub(crate) ledger: Option<String>,
     pub(crate) namespace: Option<String>,
     pub(crate) log_level: Option<LogLevel>,
+    #[serde(default)]
+    pub(crate) work: work::Settings,
 }
 
 impl File {

@@ -1,0 +1,140 @@
+//! One process per message: payload in, exit code out.
+
+use std::io;
+use std::pin::pin;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sawmill::{Context, Outcome};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Child;
+
+use super::environment::variables;
+use super::group::{Group, ending};
+use super::runner::{GRACE, Runner, unwanted};
+use super::tail::Tail;
+
+/// Not now: to be tried again later (EX_TEMPFAIL).
+const LATER: i32 = 75;
+/// The message can never succeed (EX_DATAERR).
+const HOPELESS: i32 = 65;
+/// Something is wrong with this worker, not with the message (EX_CONFIG).
+pub(crate) const BROKEN: i32 = 78;
+
+/// How long to wait for the last words of a process that has ended, if something else holds its stderr open.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Runs the command for one message.
+pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
+    if runner.is_aborting() {
+        return runner.said(Outcome::retry("the worker was aborted")).await;
+    }
+    let mut command = runner.command();
+    command.envs(variables(&context));
+    let (group, mut child) = match runner.start(&mut command).await {
+        Ok(started) => started,
+        Err(outcome) => return outcome,
+    };
+    let entry = runner.runs.begin(&context, &group);
+    // Dropping the group kills it: so it is when the claim is lost, and when the worker drops this run.
+    let outcome = tokio::select! {
+        biased;
+        outcome = attempt(&runner, &context, &group, &mut child) => outcome,
+        outcome = unwanted(&context) => outcome,
+    };
+    group.end();
+    drop(entry);
+    runner.said(outcome).await
+}
+
+async fn attempt(runner: &Runner, context: &Context, group: &Group, child: &mut Child) -> Outcome {
+    let mut tail = Tail::default();
+    let ended = {
+        let process = attend(runner, context, group, child, &mut tail);
+        match runner.timeout {
+            None => Ok(process.await),
+            Some(limit) => in_time(runner, group, process, limit).await,
+        }
+    };
+    match ended {
+        Ok(Ok(status)) => judge(runner, status, &tail),
+        Ok(Err(error)) => Outcome::retry(format!("how it ended is not known: {error}")),
+        Err(late) => Outcome::retry(with_tail(&late, &tail.text())),
+    }
+}
+
+/// Waits for a process that may take so long. One that takes longer has ended when this returns the error.
+async fn in_time<T>(
+    runner: &Runner,
+    group: &Group,
+    process: impl Future<Output = T>,
+    limit: Duration,
+) -> Result<T, String> {
+    let mut process = pin!(process);
+    if let Some(ended) = runner.env.within(limit, process.as_mut()).await {
+        return Ok(ended);
+    }
+    group.terminate();
+    if runner.env.within(GRACE, process.as_mut()).await.is_none() {
+        group.end();
+        let _ = runner.env.within(GRACE, process).await;
+    }
+    Err(runner.late(limit))
+}
+
+/// Feeds the process, listens to it, and waits for its end.
+async fn attend(
+    runner: &Runner,
+    context: &Context,
+    group: &Group,
+    child: &mut Child,
+    tail: &mut Tail,
+) -> io::Result<ExitStatus> {
+    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // A command need not read its payload.
+            let _ = stdin.write_all(context.payload()).await;
+        }
+    };
+    let listen = async {
+        if let Some(stderr) = stderr {
+            tail.follow(stderr).await;
+        }
+    };
+    let mut talk = pin!(async { tokio::join!(feed, listen) });
+    let mut talked = false;
+    let status = loop {
+        tokio::select! {
+            biased;
+            _ = &mut talk, if !talked => talked = true,
+            status = child.wait() => break status,
+        }
+    };
+    // What it has left behind in its group ends with it.
+    group.end();
+    if !talked {
+        let _ = runner.env.within(LAST_WORDS, talk).await;
+    }
+    status
+}
+
+/// What an exit code means.
+fn judge(runner: &Runner, status: ExitStatus, tail: &Tail) -> Outcome {
+    let said = tail.text();
+    let hint = runner.memory_hint(&said, status.code().is_none());
+    let error = with_tail(&format!("{}{hint}", ending(status)), &said);
+    match status.code() {
+        Some(0) => Outcome::Done,
+        Some(LATER) => Outcome::Snooze(runner.snooze),
+        Some(HOPELESS) => Outcome::dead(error),
+        Some(BROKEN) => Outcome::stop(error),
+        _ => Outcome::retry(error),
+    }
+}
+
+/// An error, and what was said about it.
+pub(crate) fn with_tail(error: &str, said: &str) -> String {
+    if said.is_empty() { error.to_owned() } else { format!("{error}: {said}") }
+}

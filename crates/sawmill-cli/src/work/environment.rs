@@ -1,0 +1,64 @@
+//! What a command is told of its message by the environment.
+
+use sawmill::Context;
+use sawmill::message::Headers;
+
+/// The variables of one message.
+///
+/// Values are text without NUL, as an environment can hold nothing else: a key that is not is given in hexadecimal digits under
+/// another name, and a header that is not is left out.
+pub(crate) fn variables(context: &Context) -> Vec<(String, String)> {
+    let mut variables = vec![
+        ("SAWMILL_ID".to_owned(), context.id().to_string()),
+        ("SAWMILL_TOPIC".to_owned(), context.topic().to_owned()),
+        ("SAWMILL_GROUP".to_owned(), context.group().to_string()),
+        ("SAWMILL_ATTEMPT".to_owned(), context.attempt().to_string()),
+        ("SAWMILL_TOKEN".to_owned(), context.token().to_string()),
+    ];
+    variables.extend(context.key().map(|key| of_key(key)));
+    variables.extend(of_headers(&context.headers()));
+    variables
+}
+
+/// What the worker's own environment must not pass on, as it may itself run for a message of another worker.
+pub(crate) const OF_MESSAGES: &[&str] = &["SAWMILL_KEY", "SAWMILL_KEY_HEX"];
+pub(crate) const OF_HEADERS: &str = "SAWMILL_HEADER_";
+
+fn of_key(key: &[u8]) -> (String, String) {
+    match as_text(key) {
+        Some(text) => ("SAWMILL_KEY".to_owned(), text.to_owned()),
+        None => ("SAWMILL_KEY_HEX".to_owned(), key.iter().map(|byte| format!("{byte:02x}")).collect()),
+    }
+}
+
+fn of_headers(headers: &Headers) -> Vec<(String, String)> {
+    let variable = |(name, value): (&str, &[u8])| {
+        let name: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
+            .collect();
+        as_text(value).map(|text| (format!("{OF_HEADERS}{name}"), text.to_owned()))
+    };
+    headers.iter().filter_map(|(name, value)| variable((name, value))).collect()
+}
+
+fn as_text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_headers_become_variables() {
+        assert_eq!(of_key(b"alice"), ("SAWMILL_KEY".into(), "alice".into()));
+        assert_eq!(of_key(b"a\0b"), ("SAWMILL_KEY_HEX".into(), "610062".into()));
+        assert_eq!(of_key(&[0xff, 0x0a]), ("SAWMILL_KEY_HEX".into(), "ff0a".into()));
+        let headers: Headers =
+            [("content-type", "text/plain"), ("x.é", "ä"), ("nul", "a\0")].into_iter().collect();
+        let expected = [("SAWMILL_HEADER_CONTENT_TYPE", "text/plain"), ("SAWMILL_HEADER_X__", "ä")];
+        let expected: Vec<_> = expected.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        assert_eq!(of_headers(&headers), expected);
+    }
+}

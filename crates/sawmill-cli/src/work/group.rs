@@ -1,0 +1,106 @@
+//! A process group: a command, and whatever it starts. It ends as a whole.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+
+use super::minder::Minder;
+use crate::written::Size;
+
+/// A process group that is killed when this is dropped, if not before.
+pub(crate) struct Group {
+    leader: Pid,
+    ended: AtomicBool,
+    minder: Arc<Minder>,
+}
+
+impl Group {
+    /// Starts a command in a group of its own. What it leaves behind when it is dropped is reaped by the runtime.
+    pub(crate) fn start(
+        command: &mut Command,
+        memory: Option<Size>,
+        minder: &Arc<Minder>,
+    ) -> io::Result<(Self, Child)> {
+        let child = command.process_group(0).spawn()?;
+        let gone = || io::Error::other("it has no process id");
+        let leader = child.id().and_then(|id| Pid::from_raw(id as i32)).ok_or_else(gone)?;
+        minder.open(leader);
+        let group = Self { leader, ended: AtomicBool::new(false), minder: minder.clone() };
+        if let Some(memory) = memory {
+            limit(leader, memory)?;
+        }
+        Ok((group, child))
+    }
+
+    pub(crate) fn leader(&self) -> Pid {
+        self.leader
+    }
+
+    /// Asks all of it to end.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Kills all that is left of it. Call this as soon as the leader is known to have ended: only while some process of the group
+    /// is there, or its leader was just reaped, is its number certain to be its own.
+    pub(crate) fn end(&self) {
+        self.signal(Signal::KILL);
+        if !self.ended.swap(true, Ordering::SeqCst) {
+            self.minder.close(self.leader);
+        }
+    }
+
+    /// Lets what is left of it run on.
+    pub(crate) fn release(self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.minder.close(self.leader);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if !self.ended.load(Ordering::SeqCst) {
+            // There may be nobody left to hear it.
+            let _ = kill_process_group(self.leader, signal);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Limits the private writable memory of a process. Address space as such (RLIMIT_AS) would be the wrong measure: runtimes like
+/// Node, Go and Java reserve many gigabytes of it that they never use.
+#[cfg(target_os = "linux")]
+fn limit(process: Pid, memory: Size) -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, prlimit};
+    let limit = Rlimit { current: Some(memory.0), maximum: Some(memory.0) };
+    match prlimit(Some(process), Resource::Data, limit) {
+        // It has ended already.
+        Ok(_) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn limit(_process: Pid, _memory: Size) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// How a process ended, in words.
+pub(crate) fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => {
+            let name = Signal::from_named_raw(signal).map(|signal| format!(" ({signal:?})"));
+            format!("killed by signal {signal}{}", name.unwrap_or_default())
+        }
+        (None, None) => "ended without an exit code".to_owned(),
+    }
+}

@@ -1,0 +1,25 @@
+//! What runs once before the first message, and once after the last.
+
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use super::group::{Group, ending};
+use super::runner::Runner;
+use crate::failure::Failure;
+
+/// Runs a hook to its end, by the shell, since it is written as one string.
+pub(crate) async fn run(name: &str, hook: &str, runner: &Runner) -> Result<(), Failure> {
+    let wrong = |what: String| Failure::failed(format!("the {name} command `{hook}` {what}"));
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(hook).env("SAWMILL_STATE", &runner.shared).stdin(Stdio::null());
+    let (group, mut child) = Group::start(&mut command, None, &runner.minder)
+        .map_err(|error| wrong(format!("cannot be started: {error}")))?;
+    let status = child.wait().await.map_err(|error| wrong(format!("ended nobody knows how: {error}")))?;
+    match status.success() {
+        // What it leaves running serves the messages, and is for the other hook to end.
+        true => group.release(),
+        false => return Err(wrong(format!("failed: {}", ending(status)))),
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! The minder: a small process beside the worker that ends what the worker leaves behind when it is killed.
+//!
+//! A worker that gets SIGKILL can do nothing about the processes it has started, and others will start its messages again.
+//! So it tells the minder of each process group that it opens and closes, through a pipe. When the pipe ends, for whatever
+//! reason, the minder kills the groups that are still open, and exits.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::Failure;
+
+/// The hidden command that is the minder.
+pub(crate) const COMMAND: &str = "__minder";
+
+/// The worker's end.
+pub(crate) struct Minder {
+    program: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    process: Child,
+    open: BTreeSet<i32>,
+}
+
+impl Minder {
+    pub(crate) fn start() -> Result<Self, Failure> {
+        let wrong =
+            |error: io::Error| Failure::failed(format!("the minder of processes cannot be started: {error}"));
+        let program = std::env::current_exe().map_err(wrong)?;
+        let process = launch(&program).map_err(wrong)?;
+        Ok(Self { program, state: Mutex::new(State { process, open: BTreeSet::new() }) })
+    }
+
+    /// This group is to end with the worker.
+    pub(crate) fn open(&self, group: Pid) {
+        let mut state = self.state();
+        state.open.insert(group.as_raw_pid());
+        self.tell(&mut state, &format!("+{}\n", group.as_raw_pid()));
+    }
+
+    /// This group has ended.
+    pub(crate) fn close(&self, group: Pid) {
+        let mut state = self.state();
+        state.open.remove(&group.as_raw_pid());
+        self.tell(&mut state, &format!("-{}\n", group.as_raw_pid()));
+    }
+
+    /// Somebody may have killed the minder: then there is a new one, which is told everything.
+    fn tell(&self, state: &mut State, line: &str) {
+        if write(&mut state.process, line).is_ok() {
+            return;
+        }
+        let _ = state.process.wait();
+        let all: String = state.open.iter().map(|group| format!("+{group}\n")).collect();
+        let again = launch(&self.program).and_then(|mut process| {
+            write(&mut process, &all)?;
+            Ok(process)
+        });
+        match again {
+            Ok(process) => state.process = process,
+            Err(error) => {
+                tracing::warn!(%error, "there is no minder: processes would outlive this worker if it were killed")
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Minder {
+    fn drop(&mut self) {
+        let mut state = self.state();
+        drop(state.process.stdin.take());
+        let _ = state.process.wait();
+    }
+}
+
+fn launch(program: &PathBuf) -> io::Result<Child> {
+    // In a group of its own, so that what a terminal sends to the worker does not reach it.
+    Command::new(program)
+        .arg(COMMAND)
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+fn write(process: &mut Child, lines: &str) -> io::Result<()> {
+    let pipe = process.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+    pipe.write_all(lines.as_bytes())
+}
+
+/// The minder's end: reads until the pipe ends.
+pub(crate) fn mind() -> Result<(), Failure> {
+    // A service manager may send these to all that belong to the worker; the minder goes when the worker has gone.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    let deaf: Vec<_> =
+        [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()]
+            .into_iter()
+            .map(signal)
+            .collect();
+    let mut open = BTreeSet::new();
+    for line in io::stdin().lock().split(b'\n').map_while(Result::ok) {
+        note(&mut open, &line);
+    }
+    for group in open.into_iter().filter_map(Pid::from_raw) {
+        // It may have ended by itself.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    drop((deaf, entered));
+    Ok(())
+}
+
+fn note(open: &mut BTreeSet<i32>, line: &[u8]) {
+    let Some((sign, number)) = line.split_first() else { return };
+    let Ok(group) = String::from_utf8_lossy(number).parse::<i32>() else { return };
+    // 0 and 1 would be the minder's own group, and everything there is.
+    match sign {
+        b'+' if group > 1 => open.insert(group),
+        _ => open.remove(&group),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_minder_knows_which_groups_are_open() {
+        let mut open = BTreeSet::new();
+        for line in ["+12", "+13", "-12", "", "x", "+", "+0", "+1", "+-5", "-99"] {
+            note(&mut open, line.as_bytes());
+        }
+        assert_eq!(open.into_iter().collect::<Vec<_>>(), [13]);
+    }
+}

@@ -1,0 +1,259 @@
+//! `sawmill work`: runs a command for each message.
+
+mod child;
+mod dump;
+mod environment;
+mod group;
+mod hooks;
+pub(crate) mod minder;
+mod program;
+mod runner;
+mod running;
+mod settings;
+mod signals;
+mod tail;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sawmill::clock::Moment;
+use sawmill::{Context, Counts, Sawmill, Worker, WorkerBuilder};
+
+use crate::failure::Failure;
+use crate::output::note;
+use crate::session::Session;
+use crate::text;
+use dump::Subject;
+use program::Program;
+use runner::Runner;
+pub(crate) use settings::Settings;
+use settings::{Delivery, OnFailure, Plan};
+use signals::{Asked, Signals};
+
+/// What `sawmill work` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// The topics to work, the first one having priority
+    #[arg(required = true, value_name = "TOPIC")]
+    topics: Vec<String>,
+    #[command(flatten)]
+    settings: Settings,
+    /// The command to run for each message, and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+const HELP: &str = "\
+The payload is on the command's stdin. There is no shell between: arguments are passed as they are.
+The command has a process group of its own, and what is left of that when the command ends is killed.
+
+Environment of the command:
+  SAWMILL_ID        the message's id, the same at every attempt
+  SAWMILL_TOPIC     the topic it was pushed to
+  SAWMILL_GROUP     the group of the worker
+  SAWMILL_KEY       its key, if it has one; SAWMILL_KEY_HEX instead, if that is not text
+  SAWMILL_ATTEMPT   which attempt this is, from 1
+  SAWMILL_TOKEN     the fencing number: it grows, and a system that refuses older ones refuses stale runs
+  SAWMILL_HEADER_*  its headers, in upper case, with _ for all but letters and digits; those that are text
+  SAWMILL_STATE     a folder that hooks and commands share as long as the worker lives
+
+Exit codes of the command:
+  0             done
+  75            try again later; not counted as an attempt (under at-most-once: a dead letter)
+  65            it can never succeed: a dead letter at once
+  78            stop the worker, and leave the message untouched (under at-most-once: a dead letter)
+  anything else, or a signal: failed; the last 4 KiB of its stderr are kept with the failure
+
+Signals:
+  SIGINT        finish what runs, then stop; the second time, abort
+  SIGTERM       abort what runs (SIGTERM to it, SIGKILL 2 s later; it will run again, or becomes a dead letter
+                under at-most-once), then stop
+  SIGUSR2       write the state to stderr
+
+Exit codes of the worker: 0 if it was told to stop, or has come to its --limit or to the end of --drain;
+1 if it had to stop; 2 wrong usage or configuration; 3 the store could not be reached at the start.
+While it runs it waits for a store that is down.
+
+Examples:
+  sawmill work emails -- ./send-mail
+  sawmill work urgent bulk --concurrency 8 --timeout 5m --memory 512M -- python3 resize.py
+  sawmill work payments --ordered --delivery at-most-once --journal /var/lib/sawmill -- ./pay
+  sawmill work emails --drain -- sh -c 'cat >> mails.txt'";
+
+pub(crate) async fn run(args: Args, session: &Session) -> Result<(), Failure> {
+    let plan = args.settings.over(&session.file.work).resolve()?;
+    let program = Program::find(&args.command)?;
+    let mut signals = Signals::listen()?;
+    let began = session.env.now();
+    let opening = open(session, &plan, &args.topics);
+    let Some(mill) = signals.unless_ended(opening).await.transpose()? else { return Ok(()) };
+    let connect = session.env.now().since(began);
+
+    let shared = tempfile::Builder::new().prefix("sawmill-").tempdir().map_err(|error| {
+        Failure::failed(format!("no temporary folder can be made for SAWMILL_STATE: {error}"))
+    })?;
+    let runner = Runner::new(&plan, program, shared.path().to_owned(), session.env.clone())?;
+    if let Some(hook) = &plan.on_start {
+        let starting = hooks::run("--on-start", hook, &runner);
+        let Some(started) = signals.unless_ended(starting).await else { return Ok(()) };
+        started?;
+    }
+    let job = Job { mill, plan, topics: args.topics, runner, connect, since: session.env.now() };
+    let worked = job.work(&mut signals).await;
+    if let Some(hook) = &job.plan.on_stop {
+        let stopped = hooks::run("--on-stop", hook, &job.runner).await;
+        worked?;
+        return stopped;
+    }
+    worked
+}
+
+/// Opens the store, and creates what topics are missing.
+async fn open(session: &Session, plan: &Plan, topics: &[String]) -> Result<Sawmill, Failure> {
+    let mill = session.open().await?;
+    if plan.creates {
+        let there = mill.topics().await?;
+        for name in topics {
+            if there.iter().any(|topic| topic.name.to_string() == *name) {
+                continue;
+            }
+            let topic = mill.create_topic(name).await?;
+            if !plan.quiet {
+                note(&format!(
+                    "created topic {} ({})",
+                    topic.name,
+                    text::counted(topic.shards.into(), "shard")
+                ));
+            }
+        }
+    }
+    Ok(mill)
+}
+
+/// A worker, and all that it needs.
+struct Job {
+    mill: Sawmill,
+    plan: Plan,
+    topics: Vec<String>,
+    runner: Arc<Runner>,
+    /// How long it took to open the store.
+    connect: Duration,
+    since: Moment,
+}
+
+impl Job {
+    /// Works until the end, for whatever reason it comes.
+    async fn work(&self, signals: &mut Signals) -> Result<(), Failure> {
+        let runner = self.runner.clone();
+        let handler = move |context: Context| child::run(runner.clone(), context);
+        let worker = Arc::new(self.builder()?.start(handler).await?);
+        let counts = self.supervise(&worker, signals).await;
+        self.sum_up(&counts);
+        match counts.stopped_because {
+            Some(reason) => Err(Failure::failed(format!("the worker had to stop: {reason}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn builder(&self) -> Result<WorkerBuilder, Failure> {
+        let plan = &self.plan;
+        let mut builder = self
+            .mill
+            .worker_for(self.topics.iter())
+            .group(&plan.group)
+            .name(&plan.name)
+            .slots(plan.concurrency)
+            .retry(plan.retry)
+            .ttl(plan.ttl)
+            .delivery(match plan.delivery {
+                Delivery::AtLeastOnce => sawmill::Delivery::AtLeastOnce,
+                Delivery::AtMostOnce => sawmill::Delivery::AtMostOnce,
+            })
+            .on_failure(match plan.on_failure {
+                OnFailure::Dead => sawmill::OnFailure::Dead,
+                OnFailure::Log => sawmill::OnFailure::Log,
+            });
+        if plan.ordered {
+            builder = builder.ordered();
+        }
+        if let Some(folder) = &plan.journal {
+            std::fs::create_dir_all(folder).map_err(|error| {
+                Failure::failed(format!(
+                    "the folder {} for the journal cannot be made: {error}",
+                    folder.display()
+                ))
+            })?;
+            builder = builder.journal(folder.join(format!("{}.journal", plan.name)));
+        }
+        Ok(builder)
+    }
+
+    /// Waits for the worker's end, and does what is asked meanwhile.
+    async fn supervise(&self, worker: &Arc<Worker>, signals: &mut Signals) -> Counts {
+        let (mut finishing, mut drained) = (false, !self.plan.drain);
+        loop {
+            tokio::select! {
+                biased;
+                counts = worker.ended() => return counts,
+                asked = signals.next() => match asked {
+                    Asked::Finish if !finishing => {
+                        finishing = true;
+                        self.finish(worker);
+                    }
+                    Asked::Finish | Asked::Abort => self.abort(worker),
+                    Asked::Dump => note(&self.subject(worker).dump().await),
+                },
+                () = worker.drained(), if !drained => {
+                    drained = true;
+                    self.stop(worker);
+                }
+            }
+        }
+    }
+
+    fn subject<'a>(&'a self, worker: &'a Worker) -> Subject<'a> {
+        Subject {
+            mill: &self.mill,
+            worker,
+            runner: &self.runner,
+            topics: &self.topics,
+            group: &self.plan.group,
+            connect: self.connect,
+            since: self.since,
+        }
+    }
+
+    fn finish(&self, worker: &Arc<Worker>) {
+        let busy = worker.state().busy;
+        if busy > 0 && !self.plan.quiet {
+            note(&format!("finishing {} (once more to abort)", text::counted(busy as u64, "run")));
+        }
+        self.stop(worker);
+    }
+
+    fn stop(&self, worker: &Arc<Worker>) {
+        let worker = worker.clone();
+        self.runner.env.spawn(async move {
+            worker.stop().await;
+        });
+    }
+
+    /// Nothing starts any more, what runs is asked to end, and what then still runs is killed.
+    fn abort(&self, worker: &Arc<Worker>) {
+        self.stop(worker);
+        let (worker, runner) = (worker.clone(), self.runner.clone());
+        self.runner.env.spawn(async move {
+            runner.terminate().await;
+            worker.abort().await;
+        });
+    }
+
+    fn sum_up(&self, counts: &Counts) {
+        if !self.plan.quiet {
+            let (done, failed, dead) = (counts.done, counts.failed, counts.dead);
+            note(&format!("stopped: {done} done, {failed} failed, {dead} dead letters"));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What all runs of a worker have in common, and how a command is started.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sawmill::env::Env;
+use sawmill::{Context, Outcome};
+use tokio::process::{Child, Command};
+
+use super::environment::{OF_HEADERS, OF_MESSAGES};
+use super::group::Group;
+use super::minder::Minder;
+use super::program::Program;
+use super::running::Runs;
+use crate::text;
+use crate::written::Size;
+
+/// How long a group has between SIGTERM and SIGKILL.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// How often, and after what time, a command is tried again that could not be started for want of means.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(250);
+
+pub(crate) struct Runner {
+    pub(crate) program: Program,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) memory: Option<Size>,
+    /// How long a message waits whose command said "later".
+    pub(crate) snooze: Duration,
+    /// The folder that hooks and commands share.
+    pub(crate) shared: PathBuf,
+    pub(crate) env: Env,
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) minder: Arc<Minder>,
+    /// Whatever fails from now on fails because it was made to end.
+    aborting: AtomicBool,
+}
+
+impl Runner {
+    pub(crate) fn new(
+        plan: &super::settings::Plan,
+        program: Program,
+        shared: PathBuf,
+        env: Env,
+    ) -> Result<Arc<Self>, crate::failure::Failure> {
+        Ok(Arc::new(Self {
+            program,
+            timeout: plan.timeout,
+            memory: plan.memory,
+            snooze: plan.snooze,
+            shared,
+            runs: Runs::new(env.clone()),
+            env,
+            minder: Arc::new(Minder::start()?),
+            aborting: AtomicBool::new(false),
+        }))
+    }
+
+    /// Asks all that runs to end, and waits for that, but not for long. What does not end well by itself is not to be settled.
+    pub(crate) async fn terminate(&self) {
+        self.aborting.store(true, Ordering::SeqCst);
+        self.runs.terminate();
+        let _ = self.env.within(GRACE, self.runs.idle()).await;
+    }
+
+    /// Says what became of a message, unless it failed because the worker is being aborted: then the worker will drop this.
+    pub(crate) async fn said(&self, outcome: Outcome) -> Outcome {
+        if self.is_aborting() && outcome != Outcome::Done {
+            std::future::pending::<()>().await;
+        }
+        outcome
+    }
+
+    pub(crate) fn is_aborting(&self) -> bool {
+        self.aborting.load(Ordering::SeqCst)
+    }
+
+    /// The command, ready to be started.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program.path);
+        command.args(&self.program.args).env("SAWMILL_STATE", &self.shared);
+        OF_MESSAGES.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with(OF_HEADERS) {
+                command.env_remove(name);
+            }
+        }
+        command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a command. If that is not possible at all, it is the worker that is broken, and not the message.
+    pub(crate) async fn start(&self, command: &mut Command) -> Result<(Arc<Group>, Child), Outcome> {
+        let mut tries = 0;
+        loop {
+            let error = match Group::start(command, self.memory, &self.minder) {
+                Ok((group, child)) => return Ok((Arc::new(group), child)),
+                Err(error) => error,
+            };
+            tries += 1;
+            if !may_pass(&error) || tries == TRIES {
+                let program = self.program.path.display();
+                return Err(Outcome::stop(format!("the command {program} cannot be started: {error}")));
+            }
+            self.env.sleep(PAUSE).await;
+        }
+    }
+
+    /// The error of a run that took too long.
+    pub(crate) fn late(&self, limit: Duration) -> String {
+        format!("it took longer than its timeout of {}", text::span(limit))
+    }
+
+    /// What is to be said beside an error if the limit on memory may be the cause. A process that gets no more memory is not
+    /// killed: it is for itself to say so.
+    pub(crate) fn memory_hint(&self, said: &str, killed: bool) -> String {
+        let speaks_of_it = said.to_lowercase().contains("memory") || said.contains("bad_alloc");
+        match self.memory {
+            Some(limit) if killed || speaks_of_it => {
+                format!(" (it may have reached its memory limit of {limit})")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// True if a moment later it may be possible: there are too many processes or files, or a script is just being written.
+fn may_pass(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let passing = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::TXTBSY];
+    Errno::from_io_error(error).is_some_and(|errno| passing.contains(&errno))
+}
+
+/// Runs that are not wanted any more: nobody waits for what they say.
+pub(crate) async fn unwanted(context: &Context) -> Outcome {
+    context.cancelled().await;
+    Outcome::retry("it was not wanted any more")
+}

@@ -1,0 +1,88 @@
+//! What a command says on stderr: passed on as it comes, in whole lines, and its end kept for the failure it may explain.
+
+use std::collections::VecDeque;
+use std::io::Write;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// How much is kept.
+const KEPT: usize = 4096;
+/// How long a line may get before it is passed on in parts.
+const LONGEST_LINE: usize = 8192;
+
+#[derive(Default)]
+pub(crate) struct Tail {
+    kept: VecDeque<u8>,
+    /// The beginning of a line whose end has not come.
+    line: Vec<u8>,
+}
+
+impl Tail {
+    /// Listens to its end.
+    pub(crate) async fn follow(&mut self, mut stderr: impl AsyncRead + Unpin) {
+        let mut chunk = vec![0; 4096];
+        while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
+            let whole = self.push(&chunk[..count]);
+            pass_on(&whole);
+        }
+    }
+
+    /// Keeps this, and gives what is to be passed on now.
+    fn push(&mut self, chunk: &[u8]) -> Vec<u8> {
+        self.kept.extend(chunk);
+        let surplus = self.kept.len().saturating_sub(KEPT);
+        self.kept.drain(..surplus);
+        self.line.extend_from_slice(chunk);
+        let end = match self.line.iter().rposition(|byte| *byte == b'\n') {
+            Some(at) => at + 1,
+            None if self.line.len() >= LONGEST_LINE => self.line.len(),
+            None => 0,
+        };
+        let rest = self.line.split_off(end);
+        std::mem::replace(&mut self.line, rest)
+    }
+
+    /// The last that was said, and nothing of it twice.
+    pub(crate) fn text(&self) -> String {
+        let bytes: Vec<u8> = self.kept.iter().copied().collect();
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+
+    /// Forgets what was said so far.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+    }
+}
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        if !self.line.is_empty() {
+            self.line.push(b'\n');
+            pass_on(&self.line);
+        }
+    }
+}
+
+/// Our own stderr may be closed, and that is no reason to stop.
+fn pass_on(text: &[u8]) {
+    if !text.is_empty() {
+        let _ = std::io::stderr().lock().write_all(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_lines_are_passed_on_and_the_end_is_kept() {
+        let mut tail = Tail::default();
+        assert_eq!(tail.push(b"one\ntw"), b"one\n");
+        assert_eq!(tail.push(b"o"), b"");
+        assert_eq!(tail.push(b"\n"), b"two\n");
+        assert_eq!(tail.text(), "one\ntwo");
+        tail.push(&b"x".repeat(KEPT));
+        assert_eq!(tail.text(), "x".repeat(KEPT));
+        assert_eq!(tail.push(&b"y".repeat(LONGEST_LINE)).len(), KEPT + LONGEST_LINE);
+    }
+}
