@@ -27,15 +27,27 @@ fn shown() -> MutexGuard<'static, String> {
 
 /// Writes whole lines to stderr, above the live line if there is one.
 pub(crate) fn above(lines: &[u8]) -> io::Result<()> {
+    write_above(io::stderr().lock(), lines)
+}
+
+/// Writes whole lines to stdout, which may be the same terminal, above the live line if there is one.
+pub(crate) fn above_on_stdout(lines: &[u8]) -> io::Result<()> {
+    write_above(io::stdout().lock(), lines)
+}
+
+fn write_above(mut out: impl Write, lines: &[u8]) -> io::Result<()> {
     let shown = shown();
-    let mut stderr = io::stderr().lock();
-    if shown.is_empty() {
-        return stderr.write_all(lines);
+    if !shown.is_empty() {
+        io::stderr().write_all(CLEAR.as_bytes())?;
     }
-    let mut all = CLEAR.as_bytes().to_vec();
-    all.extend_from_slice(lines);
-    all.extend_from_slice(shown.as_bytes());
-    stderr.write_all(&all)
+    out.write_all(lines)?;
+    out.flush()?;
+    io::stderr().write_all(shown.as_bytes())
+}
+
+/// True if somebody would see a live line.
+pub(crate) fn is_seen() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// A line that can be changed. It is there only if stderr is a terminal, and gone when this is dropped. There is one at a time.
@@ -46,16 +58,9 @@ pub(crate) struct LiveLine {
 }
 
 impl LiveLine {
-    /// A line that shows nothing yet, and never will if `quiet`.
-    pub(crate) fn new(env: &Env, quiet: bool) -> Self {
-        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let is_seen = !quiet && !is_dumb && io::stderr().is_terminal();
-        Self { env: env.clone(), drawn: is_seen.then(Mutex::default) }
-    }
-
-    /// True if somebody sees it, so that it is worth finding out what to show.
-    pub(crate) fn is_seen(&self) -> bool {
-        self.drawn.is_some()
+    /// A line that shows nothing yet.
+    pub(crate) fn new(env: &Env) -> Self {
+        Self { env: env.clone(), drawn: is_seen().then(Mutex::default) }
     }
 
     /// Shows this instead of what was there, unless that was drawn just now.

@@ -93,6 +93,11 @@ impl Log {
         Ok(())
     }
 
+    /// True if the log goes to a file.
+    pub(crate) fn has_file(&self) -> bool {
+        self.place.file().is_some()
+    }
+
     /// Opens the log file anew under its name, after something else has moved it away. If that fails, the old one stays.
     pub(crate) fn reopen(&self) {
         let Some(path) = self.place.file().as_ref().map(|log| log.path.clone()) else {

@@ -5,11 +5,13 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use sawmill::env::Env;
+use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -30,24 +32,39 @@ const MOST_AT_ONCE: usize = 16;
 /// How long to wait when no connection could be accepted, for want of files, say.
 const BREATHER: Duration = Duration::from_millis(100);
 
-/// Reads an address to listen on: `127.0.0.1:9100`, `[::]:9100`, `localhost:9100`, or only a port, which is then open to this
-/// machine alone.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse() {
-        return Ok((Ipv4Addr::LOCALHOST, port).into());
+/// Where to listen: `127.0.0.1:9100`, `[::]:9100`, `localhost:9100`, or only a port, which is then open to this machine alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Address(SocketAddr);
+
+impl FromStr for Address {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(port) = text.parse() {
+            return Ok(Self((Ipv4Addr::LOCALHOST, port).into()));
+        }
+        let advice = |why: &str| {
+            format!(
+                "{text:?} is no address to listen on{why}: write 127.0.0.1:9100, 0.0.0.0:9100 or only 9100"
+            )
+        };
+        let mut found = text.to_socket_addrs().map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => advice(""),
+            _ => advice(&format!(" ({error})")),
+        })?;
+        found.next().map(Self).ok_or_else(|| advice(""))
     }
-    let advice = |why: &str| {
-        format!("{text:?} is no address to listen on{why}: write 127.0.0.1:9100, 0.0.0.0:9100 or only 9100")
-    };
-    let mut found = text.to_socket_addrs().map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidInput => advice(""),
-        _ => advice(&format!(" ({error})")),
-    })?;
-    found.next().ok_or_else(|| advice(""))
+}
+
+impl TryFrom<String> for Address {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 /// Counts from now on, and answers at this address as long as the program runs. To be called before a store is opened.
-pub(crate) async fn serve(address: SocketAddr, env: &Env) -> Result<(), Failure> {
+pub(crate) async fn serve(Address(address): Address, env: &Env) -> Result<(), Failure> {
     let wrong = |error: io::Error| {
         Failure::failed(format!(
             "metrics cannot be served at {address}: {error}: end what listens there, or choose another --metrics address"
@@ -153,6 +170,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read() {
+        let address = |text: &str| text.parse().map(|Address(address)| address);
         assert_eq!(address("9100").unwrap(), "127.0.0.1:9100".parse().unwrap());
         assert_eq!(address("0.0.0.0:9100").unwrap(), "0.0.0.0:9100".parse().unwrap());
         assert_eq!(address("[::1]:9100").unwrap(), "[::1]:9100".parse().unwrap());

@@ -22,6 +22,9 @@ pub(crate) struct File {
     pub(crate) log_level: Option<LogLevel>,
     #[serde(default)]
     pub(crate) work: work::Settings,
+    /// What the file says, as it is written there.
+    #[serde(skip)]
+    pub(crate) written: toml::Table,
 }
 
 impl File {
@@ -30,7 +33,9 @@ impl File {
         let wrong = |what: String| Failure::usage(format!("configuration file {}: {what}", path.display()));
         let text =
             std::fs::read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))
+        let wrong = |error: toml::de::Error| wrong(error.to_string().trim_end().to_owned());
+        let file: Self = toml::from_str(&text).map_err(wrong)?;
+        Ok(Self { written: toml::from_str(&text).map_err(wrong)?, ..file })
     }
 }
 

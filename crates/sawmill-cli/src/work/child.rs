@@ -12,6 +12,7 @@ use tokio::process::Child;
 
 use super::environment::variables;
 use super::group::{Group, ending};
+use super::relay;
 use super::runner::{GRACE, Runner, unwanted};
 use super::tail::Tail;
 
@@ -52,7 +53,7 @@ async fn attempt(runner: &Runner, context: &Context, group: &Group, child: &mut 
     let mut tail = Tail::default();
     let ended = {
         let process = attend(runner, context, group, child, &mut tail);
-        match runner.timeout {
+        match runner.limits().timeout {
             None => Ok(process.await),
             Some(limit) => in_time(runner, group, process, limit).await,
         }
@@ -91,7 +92,7 @@ async fn attend(
     child: &mut Child,
     tail: &mut Tail,
 ) -> io::Result<ExitStatus> {
-    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
             // A command need not read its payload.
@@ -103,7 +104,12 @@ async fn attend(
             tail.follow(stderr).await;
         }
     };
-    let mut talk = pin!(async { tokio::join!(feed, listen) });
+    let relay = async {
+        if let Some(stdout) = stdout {
+            relay::pass_on(stdout).await;
+        }
+    };
+    let mut talk = pin!(async { tokio::join!(feed, listen, relay) });
     let mut talked = false;
     let status = loop {
         tokio::select! {
