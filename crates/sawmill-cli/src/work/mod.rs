@@ -178,6 +178,9 @@ impl Job {
         if plan.ordered {
             builder = builder.ordered();
         }
+        if let Some(limit) = plan.limit {
+            builder = builder.most_started(limit);
+        }
         if let Some(folder) = &plan.journal {
             std::fs::create_dir_all(folder).map_err(|error| {
                 Failure::failed(format!(
