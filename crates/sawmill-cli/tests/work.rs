@@ -17,10 +17,12 @@ fn last_error(library: &Library, topic: &str) -> String {
 fn q11_each_message_has_a_process_of_its_own_with_payload_and_environment() {
     let place = Place::new();
     let library = Library::with_topic(&place, "emails");
-    let push = Push::new("Hello\nAlice").key("alice").header("content-type", "text/plain").header("raw", vec![0xff]);
+    let push =
+        Push::new("Hello\nAlice").key("alice").header("content-type", "text/plain").header("raw", vec![0xff]);
     let id = library.push("emails", push);
     library.push("emails", Push::new(vec![0, 0xff]).key(vec![0xff, 1]));
-    let script = place.script("run", "cat > payload.$$; env | grep ^SAWMILL_ | sort > env.$$; echo $$ >> pids");
+    let script =
+        place.script("run", "cat > payload.$$; env | grep ^SAWMILL_ | sort > env.$$; echo $$ >> pids");
     place.ok(&["work", "emails", "--group", "mailers", "--drain", "--", &script, "a b", "$HOME"]);
 
     let pids = place.read("pids");
@@ -41,7 +43,10 @@ fn q11_each_message_has_a_process_of_its_own_with_payload_and_environment() {
     ] {
         assert!(env.lines().any(|found| found == line), "{line} is not in {env}");
     }
-    assert!(env.contains("SAWMILL_TOKEN=") && env.contains("SAWMILL_STATE=") && !env.contains("RAW"), "{env}");
+    assert!(
+        env.contains("SAWMILL_TOKEN=") && env.contains("SAWMILL_STATE=") && !env.contains("RAW"),
+        "{env}"
+    );
 }
 
 #[test]
@@ -190,7 +195,10 @@ fn q12_hooks_run_before_the_first_message_and_after_the_last_and_share_a_folder(
     ]);
     assert_eq!(place.read("log"), "start\nrun opened\nrun opened\nstop opened\n");
     let folder = place.read("where");
-    assert!(!folder.trim().is_empty() && !std::path::Path::new(folder.trim()).exists(), "{folder} is removed");
+    assert!(
+        !folder.trim().is_empty() && !std::path::Path::new(folder.trim()).exists(),
+        "{folder} is removed"
+    );
 }
 
 #[test]
