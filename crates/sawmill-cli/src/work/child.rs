@@ -24,7 +24,7 @@ const HOPELESS: i32 = 65;
 pub(crate) const BROKEN: i32 = 78;
 
 /// How long to wait for the last words of a process that has ended, if something else holds its stderr open.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+pub(crate) const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Runs the command for one message.
 pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
@@ -50,9 +50,9 @@ pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
 }
 
 async fn attempt(runner: &Runner, context: &Context, group: &Group, child: &mut Child) -> Outcome {
-    let mut tail = Tail::default();
+    let tail = Tail::default();
     let ended = {
-        let process = attend(runner, context, group, child, &mut tail);
+        let process = attend(runner, context, group, child, &tail);
         match runner.limits().timeout {
             None => Ok(process.await),
             Some(limit) => in_time(runner, group, process, limit).await,
@@ -66,7 +66,7 @@ async fn attempt(runner: &Runner, context: &Context, group: &Group, child: &mut 
 }
 
 /// Waits for a process that may take so long. One that takes longer has ended when this returns the error.
-async fn in_time<T>(
+pub(crate) async fn in_time<T>(
     runner: &Runner,
     group: &Group,
     process: impl Future<Output = T>,
@@ -90,7 +90,7 @@ async fn attend(
     context: &Context,
     group: &Group,
     child: &mut Child,
-    tail: &mut Tail,
+    tail: &Tail,
 ) -> io::Result<ExitStatus> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {

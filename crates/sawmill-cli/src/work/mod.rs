@@ -1,11 +1,13 @@
 //! `sawmill work`: runs a command for each message.
 
+mod base64;
 mod care;
 mod child;
 mod dump;
 mod environment;
 mod group;
 mod hooks;
+mod line;
 pub(crate) mod minder;
 mod program;
 mod progress;
@@ -15,6 +17,7 @@ mod runner;
 mod running;
 mod settings;
 mod signals;
+mod stream;
 mod tail;
 
 use std::ffi::OsString;
@@ -37,6 +40,7 @@ use runner::Runner;
 pub(crate) use settings::Settings;
 use settings::{Delivery, OnFailure, Plan};
 use signals::{Asked, Signals};
+use stream::Stream;
 
 /// What `sawmill work` takes.
 #[derive(Debug, clap::Args)]
@@ -55,6 +59,15 @@ pub(crate) struct Args {
 const HELP: &str = "\
 The payload is on the command's stdin. There is no shell between: arguments are passed as they are.
 The command has a process group of its own, and what is left of that when the command ends is killed.
+
+With --stream the command is started once per slot and stays. Each message is one line on its stdin:
+  {\"id\":\"…\",\"topic\":\"…\",\"group\":\"…\",\"key\":\"…\",\"attempt\":1,\"token\":7,\"headers\":{…},\"payload\":\"…\"}
+and what is not text comes in base64 as key_base64, headers_base64 and payload_base64 instead. It answers each with
+one line on its stdout before it is given the next:
+  {\"id\":\"…\",\"ok\":true}   or   {\"id\":\"…\",\"error\":\"…\",\"retry\":false}
+An error is tried again unless retry is false: then the message is a dead letter at once. A command that ends, or
+answers anything else, fails its message and is started again; exit code 78 stops the worker. After the last
+message its stdin ends, and it has 5 s to end too. Of the environment it has SAWMILL_STATE alone.
 
 Environment of the command:
   SAWMILL_ID        the message's id, the same at every attempt
@@ -164,11 +177,25 @@ struct Job {
 impl Job {
     /// Works until the end, for whatever reason it comes.
     async fn work(&self, signals: &mut Signals, care: &Care) -> Result<(), Failure> {
-        let runner = self.runner.clone();
-        let handler = move |context: Context| child::run(runner.clone(), context);
+        let stream = self.plan.stream.then(|| Stream::new(self.runner.clone()));
+        let handler = {
+            let (runner, stream) = (self.runner.clone(), stream.clone());
+            move |context: Context| {
+                let (runner, stream) = (runner.clone(), stream.clone());
+                async move {
+                    match stream {
+                        Some(stream) => stream.run(context).await,
+                        None => child::run(runner, context).await,
+                    }
+                }
+            }
+        };
         let worker = Arc::new(self.builder()?.start(handler).await?);
         let progress = Progress::new(self, worker.clone(), care.quiet.clone());
         let counts = progress.shown_during(self.supervise(&worker, signals)).await;
+        if let Some(stream) = stream {
+            stream.end().await;
+        }
         self.sum_up(&counts);
         match counts.stopped_because {
             Some(reason) => Err(Failure::failed(format!("the worker had to stop: {reason}"))),
@@ -196,6 +223,9 @@ impl Job {
             });
         if plan.ordered {
             builder = builder.ordered();
+        }
+        if let Some(limit) = plan.limit {
+            builder = builder.most_started(limit);
         }
         if let Some(folder) = &plan.journal {
             std::fs::create_dir_all(folder).map_err(|error| {

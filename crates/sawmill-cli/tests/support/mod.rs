@@ -1,13 +1,15 @@
 //! The real program in a folder of its own: run to its end, or in the background with signals sent to it.
 
-#![allow(dead_code, reason = "every test file uses a part of it")]
-#![allow(unreachable_pub, reason = "each test file is a program of its own")]
+#![allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
+
+pub mod library;
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -127,8 +129,14 @@ impl Ended {
 /// The program, running. It is killed if the test ends before it does.
 pub struct Running {
     pub child: Child,
-    stdout: Option<JoinHandle<String>>,
-    stderr: Option<JoinHandle<String>>,
+    stdout: Option<Collector>,
+    stderr: Option<Collector>,
+}
+
+/// A pipe of the program, and what has come through it so far.
+struct Collector {
+    reader: JoinHandle<()>,
+    said: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Running {
@@ -154,8 +162,19 @@ impl Running {
     /// Waits for the end, and kills what takes too long.
     pub fn wait(mut self) -> Ended {
         let status = self.wait_status();
-        let gather = |pipe: &mut Option<JoinHandle<String>>| pipe.take().unwrap().join().unwrap();
+        let gather = |pipe: &mut Option<Collector>| pipe.take().unwrap().wait();
         Ended { code: status.code(), stdout: gather(&mut self.stdout), stderr: gather(&mut self.stderr) }
+    }
+
+    /// What it has said on stderr so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.as_ref().unwrap().said()
+    }
+
+    /// Waits until it has said this on stderr.
+    #[track_caller]
+    pub fn until_said(&self, text: &str) {
+        until(&format!("{text:?} on stderr"), || self.stderr().contains(text));
     }
 
     fn wait_status(&mut self) -> ExitStatus {
@@ -180,12 +199,27 @@ impl Drop for Running {
     }
 }
 
-fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+fn collect(mut pipe: impl Read + Send + 'static) -> Collector {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let heard = said.clone();
+    let reader = thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Ok(count @ 1..) = pipe.read(&mut chunk) {
+            heard.lock().unwrap().extend_from_slice(&chunk[..count]);
+        }
+    });
+    Collector { reader, said }
+}
+
+impl Collector {
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
+
+    fn wait(self) -> String {
+        self.reader.join().unwrap();
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
 }
 
 /// Waits until this holds, and says what did not if it takes too long.

@@ -14,6 +14,15 @@ use crate::message::Message;
 
 /// Says in the journal, if there is one, that these messages start now. False if they must not: then they are back on the bench.
 pub(super) fn note_starts(shared: &Shared, starts: &[Start]) -> bool {
+    let may = may_start(shared, starts);
+    if may && shared.bench().is_spent() {
+        // They are the last that this worker was to start.
+        shared.stop_because(None);
+    }
+    may
+}
+
+fn may_start(shared: &Shared, starts: &[Start]) -> bool {
     let Some(journal) = &shared.journal else { return true };
     let noted = journal.started(starts.iter().map(|start| (start.item.message.id, start.item.pass)));
     if let Err(error) = &noted {
