@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::log::LogLevel;
 use crate::{
     bench, cancel, cron, dead, demo, manual, migrate, pause, peek, push, replay, show, status, topic, trim,
     work, workers,
@@ -45,6 +46,9 @@ pub(crate) struct Globals {
     /// Print data as JSON: one object, or one per line for lists
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// How much is told on stderr, or in the log file [default: info for work, else warn]
+    #[arg(long, global = true, value_name = "LEVEL", env = "SAWMILL_LOG", hide_possible_values = true)]
+    pub(crate) log_level: Option<LogLevel>,
 }
 
 #[derive(Debug, Subcommand)]

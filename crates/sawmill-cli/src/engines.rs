@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_that_was_left_out_is_named() {
+    fn q19_an_engine_that_was_left_out_is_named() {
         let engines = &[Built { scheme: "kafka", feature: "kafka", is_in: false }];
         let failure = check_among(engines, "kafka://user:secret@host:9092").unwrap_err().to_string();
         assert!(failure.contains("kafka:") && failure.contains("--features kafka"), "{failure}");

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::live;
 use crate::table::Table;
 
 pub(crate) struct Output {
@@ -63,7 +64,11 @@ pub(crate) fn json<T: Serialize>(thing: &T) -> String {
 
 /// Says something beside the data. Stderr may be closed, and that is no reason to stop.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{text}");
+    let text = match anstream::AutoStream::choice(&io::stderr()) {
+        anstream::ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
+        _ => text.to_owned(),
+    };
+    let _ = live::above(format!("{text}\n").as_bytes());
 }
 
 /// Asks a person before something that cannot be undone. Where there is no person, `--yes` has to say it.

@@ -7,6 +7,7 @@ use sawmill::env::Env;
 use crate::cli::Globals;
 use crate::engines;
 use crate::failure::Failure;
+use crate::log::{Log, LogLevel};
 use crate::output::Output;
 use crate::settings::{File, StoreSettings};
 
@@ -15,13 +16,16 @@ pub(crate) struct Session {
     pub(crate) file: File,
     pub(crate) out: Output,
     pub(crate) env: Env,
+    pub(crate) log: Log,
 }
 
 impl Session {
     pub(crate) fn new(globals: Globals) -> Result<Self, Failure> {
         let file = globals.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
         let out = Output::new(globals.json);
-        Ok(Self { globals, file, out, env: Env::system() })
+        let env = Env::system();
+        let log = Log::start(globals.log_level.or(file.log_level).unwrap_or(LogLevel::Warn), &env);
+        Ok(Self { globals, file, out, env, log })
     }
 
     /// The URL of the store that is meant, password and all.

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::cli::Globals;
 use crate::failure::Failure;
+use crate::log::LogLevel;
 use crate::work;
 
 /// Where messages live if nobody says otherwise.
@@ -18,8 +19,12 @@ pub(crate) struct File {
     pub(crate) store: Option<String>,
     pub(crate) ledger: Option<String>,
     pub(crate) namespace: Option<String>,
+    pub(crate) log_level: Option<LogLevel>,
     #[serde(default)]
     pub(crate) work: work::Settings,
+    /// What the file says, as it is written there.
+    #[serde(skip)]
+    pub(crate) written: toml::Table,
 }
 
 impl File {
@@ -28,7 +33,9 @@ impl File {
         let wrong = |what: String| Failure::usage(format!("configuration file {}: {what}", path.display()));
         let text =
             std::fs::read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))
+        let wrong = |error: toml::de::Error| wrong(error.to_string().trim_end().to_owned());
+        let file: Self = toml::from_str(&text).map_err(wrong)?;
+        Ok(Self { written: toml::from_str(&text).map_err(wrong)?, ..file })
     }
 }
 

@@ -73,7 +73,7 @@ impl Furnished {
         let library = Library::open(&place);
         let text = || Push::new("text").key("key").header("lang", "en");
         let bytes = || Push::new(vec![0xff]).key(vec![0xfe]);
-        let dead: Vec<String> = [text(), bytes(), text()].map(|push| library.push("emails", push)).into();
+        let dead: Vec<String> = [text(), bytes(), text()].map(|push| library.pushed("emails", push)).into();
         let worker = library.run(async |mill| {
             let dying = mill.worker("emails").retry(RetryPolicy::none());
             let dying = dying.start(|_: Context| async { Outcome::retry("no paper") }).await.unwrap();
@@ -95,7 +95,7 @@ impl Furnished {
             busy
         });
         support::until("the note is told", || place.json(&["workers"])[0]["running"][0].is_object());
-        let [waiting, _] = [text(), bytes()].map(|push| library.push("emails", push));
+        let [waiting, _] = [text(), bytes()].map(|push| library.pushed("emails", push));
         Self { place, library, worker: Some(worker), waiting, dead }
     }
 

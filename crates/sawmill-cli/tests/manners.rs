@@ -22,7 +22,7 @@ const PRINTING: &[&[&str]] = &[
 
 fn furnished() -> Place {
     let place = Place::new();
-    Library::open(&place).push("emails", "x");
+    Library::open(&place).pushed("emails", "x");
     place.ok(&["cron", "add", "emails", "ping", "--every", "1h"]);
     place
 }

@@ -15,7 +15,7 @@ const NOBODY: &str = "01KA5WZJ2M8Q4T6V8X0Y2A4C6E";
 fn q17_a_message_is_shown_from_its_push_to_its_end() {
     let place = Place::new();
     let library = Library::open(&place);
-    let id = library.push("emails", Push::new("Dear Alice").key("alice").header("lang", "en"));
+    let id = library.pushed("emails", Push::new("Dear Alice").key("alice").header("lang", "en"));
     let shown = place.ok(&["show", &id]);
     for part in [id.as_str(), "emails", "alice", "lang=en", "Dear Alice (10 B)", "UTC (", "No group reads"] {
         assert!(shown.contains(part), "{part}: {shown}");
@@ -38,7 +38,7 @@ fn q17_a_message_is_shown_from_its_push_to_its_end() {
 fn q17_a_failed_message_shows_what_it_said_and_when_it_is_tried_again() {
     let place = Place::new();
     let library = Library::open(&place);
-    let id = library.push("emails", "x");
+    let id = library.pushed("emails", "x");
     let fail = place.script("fail.sh", "echo no paper >&2; exit 1");
     let worker = place.start(&["work", "emails", "--backoff", "1h..1h", "--", &fail]);
     until("it has failed", || place.json(&["show", &id])[0]["groups"][0]["state"] == "retrying");
@@ -58,8 +58,8 @@ fn q17_a_failed_message_shows_what_it_said_and_when_it_is_tried_again() {
 fn a_message_that_waits_is_cancelled_and_never_starts() {
     let place = Place::new();
     let library = Library::open(&place);
-    let later = library.push("emails", Push::new("later").after(Duration::from_secs(3600)));
-    let ids = [library.push("emails", "one"), library.push("emails", "two")];
+    let later = library.pushed("emails", Push::new("later").after(Duration::from_secs(3600)));
+    let ids = [library.pushed("emails", "one"), library.pushed("emails", "two")];
     let cancelled = &place.json(&["cancel", &ids[0]])[0];
     assert_eq!((&cancelled["topic"], &cancelled["id"]), (&"emails".into(), &ids[0].as_str().into()));
     place.ok(&["cancel", &later]);
@@ -73,8 +73,8 @@ fn a_message_that_waits_is_cancelled_and_never_starts() {
 fn what_waits_is_shown_without_taking_it() {
     let place = Place::new();
     let library = Library::open(&place);
-    let ids: Vec<String> = (0..3).map(|n| library.push("emails", format!("letter {n}"))).collect();
-    library.push("emails", Push::new("later").after(Duration::from_secs(3600)));
+    let ids: Vec<String> = (0..3).map(|n| library.pushed("emails", format!("letter {n}"))).collect();
+    library.pushed("emails", Push::new("later").after(Duration::from_secs(3600)));
     for _ in 0..2 {
         let table = place.ok(&["peek", "emails", "--limit", "2"]);
         let lines: Vec<&str> = table.lines().collect();
@@ -95,7 +95,7 @@ fn what_waits_is_shown_without_taking_it() {
 #[test]
 fn bytes_that_are_no_text_are_shown_as_they_can_be() {
     let place = Place::new();
-    let id = Library::open(&place).push("emails", Push::new(vec![0xff, 0, b'x']).key(vec![0xfe]));
+    let id = Library::open(&place).pushed("emails", Push::new(vec![0xff, 0, b'x']).key(vec![0xfe]));
     let shown = &place.json(&["show", &id])[0];
     assert_eq!((&shown["payload_base64"], &shown["key_base64"]), (&"/wB4".into(), &"/g==".into()));
     assert!(shown.get("payload").is_none());
@@ -111,6 +111,6 @@ fn unknown_and_malformed_ids_are_told_apart() {
         place.run(&[command]).fails(2, &["ID"]);
     }
     place.run(&["peek", "nothing"]).fails(4, &["nothing", "topic list"]);
-    Library::open(&place).push("emails", "x");
+    Library::open(&place).pushed("emails", "x");
     place.run(&["peek", "emails", "--group", "other"]).fails(4, &["no group other"]);
 }

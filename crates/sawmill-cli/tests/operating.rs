@@ -20,9 +20,9 @@ fn q17_status_says_whether_we_are_behind() {
     assert!(nothing.stdout.is_empty() && nothing.stderr.contains("no topics"), "{nothing:?}");
     let library = Library::open(&place);
     for n in 0..3 {
-        library.push("emails", format!("letter {n}"));
+        library.pushed("emails", format!("letter {n}"));
     }
-    library.push("emails", Push::new("later").after(Duration::from_secs(3600)));
+    library.pushed("emails", Push::new("later").after(Duration::from_secs(3600)));
     let now = status(&place, "emails");
     assert_eq!((&now["verdict"], &now["group"]), (&"no-groups".into(), &Value::Null));
     assert_eq!((&now["waiting"], &now["scheduled"]), (&3.into(), &1.into()));
@@ -31,7 +31,7 @@ fn q17_status_says_whether_we_are_behind() {
     place.ok(&["work", "emails", "--drain", "--", "true"]);
     let now = status(&place, "emails");
     assert_eq!((&now["verdict"], &now["done"]), (&"no-workers".into(), &3.into()), "one is still to come");
-    library.push("emails", "letter 3");
+    library.pushed("emails", "letter 3");
     assert!(place.ok(&["status", "--sample", "0s"]).contains("group default: no workers; 1 message waits"));
 
     let worker = place.start(&["work", "emails", "--", "sleep", "0.05"]);
@@ -57,7 +57,7 @@ fn q17_old_messages_that_nobody_gets_to_are_a_backlog() {
     place.ok(&["topic", "create", "emails"]);
     let worker = place.start(&["work", "emails", "--concurrency", "1", "--", "sleep", "600"]);
     for _ in 0..5 {
-        library.push("emails", "x");
+        library.pushed("emails", "x");
     }
     until("one is behind", || status(&place, "emails")["verdict"] == "behind");
     let table = place.ok(&["status", "--sample", "100ms"]);
@@ -71,7 +71,7 @@ fn q17_workers_are_listed_with_what_they_hold_and_what_they_noted() {
     let place = Place::new();
     assert!(place.run(&["workers"]).stderr.contains("no workers"));
     let library = Library::open(&place);
-    let id = library.push("emails", "x");
+    let id = library.pushed("emails", "x");
     let (tell, told) = std::sync::mpsc::channel();
     let worker = library.run(async |mill| {
         let handler = move |context: sawmill::Context| {
@@ -100,7 +100,7 @@ fn q22_a_paused_group_starts_nothing_and_moves_nothing() {
     place.ok(&["topic", "create", "emails"]);
     let note = place.script("note.sh", "cat >> ran.txt; while [ ! -e go ]; do sleep 0.05; done");
     let first = place.start(&["work", "emails", "--concurrency", "1", "--name", "one", "--", &note]);
-    let id = library.push("emails", "a");
+    let id = library.pushed("emails", "a");
     until("it runs", || place.read("ran.txt") == "a");
     let holder = || place.json(&["show", &id])[0]["groups"][0]["worker"].clone();
     let (held_by, crew) = (holder(), place.json(&["workers"])[0]["worker"].clone());
@@ -108,7 +108,7 @@ fn q22_a_paused_group_starts_nothing_and_moves_nothing() {
     assert!(place.run(&["pause", "emails"]).stderr.contains("within a few seconds"));
     assert!(place.run(&["pause", "emails"]).stderr.contains("already"));
     assert_eq!(status(&place, "emails")["verdict"], "paused");
-    let gate = library.push("emails", "b");
+    let gate = library.pushed("emails", "b");
     // As long as it takes the worker to look around: a paused group's worker beats, and does nothing else.
     let beat = || place.json(&["workers"])[0]["last_beat_at"].clone();
     for _ in 0..2 {
@@ -133,7 +133,7 @@ fn q22_a_paused_group_starts_nothing_and_moves_nothing() {
 #[test]
 fn a_group_may_be_paused_before_it_begins() {
     let place = Place::new();
-    Library::open(&place).push("emails", "x");
+    Library::open(&place).pushed("emails", "x");
     place.run(&["resume", "emails"]).fails(4, &["no group default"]);
     assert!(place.run(&["pause", "emails"]).stderr.contains("no worker yet"));
     assert_eq!(status(&place, "emails")["verdict"], "paused");
@@ -145,7 +145,7 @@ fn a_group_may_be_paused_before_it_begins() {
 fn g11_resend_of_a_dead_message_by_a_person() {
     let place = Place::new();
     let library = Library::open(&place);
-    let ids = ["a", "b", "c"].map(|payload| library.push("emails", Push::new(payload).key("k")));
+    let ids = ["a", "b", "c"].map(|payload| library.pushed("emails", Push::new(payload).key("k")));
     let fail = place.script("fail.sh", "echo out of paper >&2; echo and ink >&2; exit 65");
     place.ok(&["work", "emails", "--drain", "--", &fail]);
 
@@ -182,7 +182,7 @@ fn g11_resend_of_a_dead_message_by_a_person() {
 #[test]
 fn g11_resend_of_a_message_that_was_lost_with_its_worker() {
     let place = Place::new();
-    let id = Library::open(&place).push("orders", "a");
+    let id = Library::open(&place).pushed("orders", "a");
     let stuck = place.script("stuck.sh", "echo started > started.txt; sleep 600");
     let once = ["work", "orders", "--delivery", "at-most-once"];
     let doomed = place.start(&[&once[..], &["--ttl", "2s", "--", &stuck]].concat());
@@ -205,7 +205,7 @@ fn g11_resend_of_a_message_that_was_lost_with_its_worker() {
 #[test]
 fn dead_letters_need_a_choice_and_a_group() {
     let place = Place::new();
-    Library::open(&place).push("emails", "x");
+    Library::open(&place).pushed("emails", "x");
     for command in ["show", "retry", "drop"] {
         place.run(&["dead", command, "emails"]).fails(2, &["ID", "--all"]);
         place.run(&["dead", command, "emails", "nonsense"]).fails(2, &["nonsense"]);
@@ -257,7 +257,7 @@ fn what_nobody_needs_is_dropped_on_demand() {
     let library = Library::open(&place);
     place.ok(&["topic", "create", "clicks", "--retention", "1ms"]);
     for _ in 0..4 {
-        library.push("clicks", "x");
+        library.pushed("clicks", "x");
     }
     assert!(place.run(&["trim", "clicks"]).stderr.contains("Nothing to drop"), "no group is past them");
     place.ok(&["work", "clicks", "--drain", "--", "true"]);
@@ -286,7 +286,7 @@ fn a_store_is_created_and_migrated_by_itself() {
     raw.execute_batch(first).unwrap();
     let migrated = place.run(&["migrate"]);
     assert!(migrated.stderr.contains("migrated from schema version 1 to "), "{migrated:?}");
-    Library::open(&place).push("emails", "x");
+    Library::open(&place).pushed("emails", "x");
 
     place.run(&["migrate", "--store", "nonsense:x"]).fails(2, &["nonsense:x", "sqlite:"]);
     place.write("text.db", "no database at all, but long enough to be taken for one by a careless program");

@@ -15,9 +15,10 @@
 //! |---|---|---|---|
 //! | `sawmill.push` | debug | messages were pushed | `topic`, `id` of the first, `count` |
 //! | `sawmill.grab` | debug | a block was claimed | `topic`, `group`, `worker`, `shard`, `token`, `count` |
-//! | `sawmill.retry` | debug | an attempt failed or was snoozed, and another one follows | `topic`, `group`, `id`, `worker`, `attempt`, `error`, `next_ms` |
+//! | `sawmill.retry` | info | an attempt failed, and another one follows | `topic`, `group`, `id`, `worker`, `attempt`, `error`, `next_ms` |
+//! | `sawmill.snooze` | debug | a handler asked for its message to come again later | `topic`, `group`, `id`, `worker`, `attempt`, `next_ms` |
 //! | `sawmill.dead` | warn | a message became a dead letter | `topic`, `group`, `id`, `worker`, `reason` |
-//! | `sawmill.drop` | error | a message was given up in a group that only logs that | `id`, `attempt`, `reason` |
+//! | `sawmill.drop` | error | a message was given up in a group that only logs that | `topic`, `group`, `id`, `attempt`, `reason` |
 //! | `sawmill.give_back` | debug | the claims of a shard were given back | `topic`, `group`, `worker`, `shard` |
 //! | `sawmill.join` | info | a worker joined its group | `group`, `worker` |
 //! | `sawmill.leave` | info | a worker left its group | `group`, `worker` |
@@ -30,7 +31,9 @@
 //! | `sawmill.pause`, `sawmill.resume` | info | a person paused or resumed a group | `topic`, `group` |
 //! | `sawmill.seek` | info | a person sent a group to another place | `topic`, `group`, `since` |
 //! | `sawmill.cancel` | info | a person cancelled a message | `topic`, `id` |
-//! | `sawmill.stop` | warn | a handler stopped its worker | `id`, `reason` |
+//! | `sawmill.stop` | warn | a handler stopped its worker | `topic`, `group`, `id`, `reason` |
+//! | `sawmill.trouble` | warn | the store cannot be used: when that begins, and every minute while it lasts | `group`, `error`, `lasting_ms` |
+//! | `sawmill.recovered` | info | the store can be used again | `group`, `lasted_ms` |
 //!
 //! # Metrics
 //!
@@ -85,8 +88,10 @@ pub mod event {
     pub const PUSH: &str = "sawmill.push";
     /// A block was claimed.
     pub const GRAB: &str = "sawmill.grab";
-    /// An attempt failed or was snoozed, and another one follows.
+    /// An attempt failed, and another one follows.
     pub const RETRY: &str = "sawmill.retry";
+    /// A handler asked for its message to come again later.
+    pub const SNOOZE: &str = "sawmill.snooze";
     /// A message became a dead letter.
     pub const DEAD: &str = "sawmill.dead";
     /// A message was given up in a group that only logs that.
@@ -119,6 +124,10 @@ pub mod event {
     pub const CANCEL: &str = "sawmill.cancel";
     /// A handler stopped its worker.
     pub const STOP: &str = "sawmill.stop";
+    /// The store cannot be used.
+    pub const TROUBLE: &str = "sawmill.trouble";
+    /// The store can be used again.
+    pub const RECOVERED: &str = "sawmill.recovered";
 }
 
 /// Names of metrics.
@@ -292,7 +301,7 @@ impl Door {
 
 /// A member's entry was removed because it was silent for a full TTL.
 pub(crate) fn declared_dead(member: &crate::ledger::EntryKey) {
-    tracing::warn!(name: event::DECLARED_DEAD, target: TARGET, %member, "silent for a full TTL: declared dead");
+    tracing::warn!(name: event::DECLARED_DEAD, target: TARGET, %member, "a worker was silent for a full TTL and is declared dead; others take over what it held");
 }
 
 /// Messages that were kept aside can be read now.

@@ -103,19 +103,21 @@ pub struct Failure {
 
 /// How many failures are kept with a message: the latest.
 const KEPT_FAILURES: usize = 8;
-/// How much of an error's text is kept with a message.
+/// How much of an error's text is kept with a message: of the latest, for which 4 KiB of what a program said fit in, and of those
+/// before it.
+const KEPT_LATEST_BYTES: usize = 4600;
 const KEPT_ERROR_BYTES: usize = 1000;
 
 impl Failure {
     /// A failure, its text cut to what is kept.
     pub(crate) fn new(attempt: u32, at: Timestamp, worker: &str, error: &str) -> Self {
-        Self { attempt, at, worker: worker.to_owned(), error: cut(error).to_owned() }
+        Self { attempt, at, worker: worker.to_owned(), error: cut(error, KEPT_LATEST_BYTES).to_owned() }
     }
 }
 
-/// As much of a text as is kept with a message.
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(KEPT_ERROR_BYTES);
+/// So much of a text, and no half of a letter.
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -200,7 +202,7 @@ impl Message {
     pub(crate) fn dead_copy(&self, failed: u32, failures: &[Failure], pass: u32, reason: &str) -> Message {
         let mut copy = self.copy(&Purpose::Dead.of(pass), failures);
         copy.headers.set(ATTEMPTS, failed.to_string());
-        copy.headers.set(REASON, cut(reason).to_owned());
+        copy.headers.set(REASON, cut(reason, KEPT_ERROR_BYTES).to_owned());
         copy.due = None;
         copy
     }
@@ -222,8 +224,13 @@ impl Message {
         if !failures.is_empty() {
             let mut history = self.failures();
             history.extend_from_slice(failures);
-            let latest = &history[history.len().saturating_sub(KEPT_FAILURES)..];
-            copy.headers.set(HISTORY, serde_json::to_vec(latest).unwrap_or_default());
+            history.drain(..history.len().saturating_sub(KEPT_FAILURES));
+            if let Some((_, older)) = history.split_last_mut() {
+                older
+                    .iter_mut()
+                    .for_each(|failure| failure.error = cut(&failure.error, KEPT_ERROR_BYTES).to_owned());
+            }
+            copy.headers.set(HISTORY, serde_json::to_vec(&history).unwrap_or_default());
         }
         copy
     }
@@ -275,6 +282,8 @@ mod tests {
         let dead = second.dead_copy(4, &[failure(4)], 0, "out of attempts");
         assert_eq!((dead.origin(), dead.dead_reason()), (message.id, Some("out of attempts")));
         assert_eq!(dead.failures().iter().map(|f| f.attempt).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        let lengths: Vec<_> = dead.failures().iter().map(|f| f.error.len()).collect();
+        assert_eq!(lengths, [1000, 1000, 1000, 2400], "the latest is kept in full, the others are cut");
         assert_eq!(dead.own_headers(), message.headers);
 
         let resent = dead.resent_copy();

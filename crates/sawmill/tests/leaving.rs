@@ -150,3 +150,31 @@ async fn a_deleted_topic_leaves_nothing_and_its_workers_end() {
     mill.push("t", "y").await.unwrap();
     assert_eq!(mill.status("t", "default").await.unwrap().waiting, 1);
 }
+
+#[tokio::test]
+async fn a_worker_starts_no_more_than_it_may_and_leaves_the_rest_to_others() {
+    let (_, mill) = mill();
+    mill.create_topic("t").await.unwrap();
+    mill.push_many("t", vec!["x"; 50]).await.unwrap();
+    let fails_at_first = |run: Context| async move { if run.attempt() == 1 { Err("no") } else { Ok(()) } };
+    for ordered in [false, true] {
+        let group = if ordered { "ordered" } else { "default" };
+        let mut builder = mill.worker("t").group(group).slots(8).most_started(5);
+        if ordered {
+            builder = builder.ordered();
+        }
+        let worker = builder.start(fails_at_first).await.unwrap();
+        let counts = worker.ended().await;
+        assert_eq!(counts.started, 5, "{counts:?}");
+        assert!(counts.stopped_because.is_none(), "{counts:?}");
+        let status = mill.status("t", group).await.unwrap();
+        assert_eq!(status.done, counts.done);
+        assert_eq!(status.waiting + status.claimed + status.retrying, 50 - counts.done, "{status:?}");
+    }
+    let all = mill.worker("t").most_started(200).start(async || ()).await.unwrap();
+    all.drained().await;
+    assert_eq!(mill.status("t", "default").await.unwrap().done, 50);
+    all.stop().await;
+    let none = mill.worker("t").most_started(0).start(async || ()).await;
+    assert!(none.is_err_and(|error| error.to_string().contains("start")));
+}

@@ -12,6 +12,7 @@ use tokio::process::Child;
 
 use super::environment::variables;
 use super::group::{Group, ending};
+use super::relay;
 use super::runner::{GRACE, Runner, unwanted};
 use super::tail::Tail;
 
@@ -23,7 +24,7 @@ const HOPELESS: i32 = 65;
 pub(crate) const BROKEN: i32 = 78;
 
 /// How long to wait for the last words of a process that has ended, if something else holds its stderr open.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+pub(crate) const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Runs the command for one message.
 pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
@@ -49,10 +50,10 @@ pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
 }
 
 async fn attempt(runner: &Runner, context: &Context, group: &Group, child: &mut Child) -> Outcome {
-    let mut tail = Tail::default();
+    let tail = Tail::default();
     let ended = {
-        let process = attend(runner, context, group, child, &mut tail);
-        match runner.timeout {
+        let process = attend(runner, context, group, child, &tail);
+        match runner.limits().timeout {
             None => Ok(process.await),
             Some(limit) => in_time(runner, group, process, limit).await,
         }
@@ -65,7 +66,7 @@ async fn attempt(runner: &Runner, context: &Context, group: &Group, child: &mut 
 }
 
 /// Waits for a process that may take so long. One that takes longer has ended when this returns the error.
-async fn in_time<T>(
+pub(crate) async fn in_time<T>(
     runner: &Runner,
     group: &Group,
     process: impl Future<Output = T>,
@@ -89,9 +90,9 @@ async fn attend(
     context: &Context,
     group: &Group,
     child: &mut Child,
-    tail: &mut Tail,
+    tail: &Tail,
 ) -> io::Result<ExitStatus> {
-    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
             // A command need not read its payload.
@@ -103,7 +104,12 @@ async fn attend(
             tail.follow(stderr).await;
         }
     };
-    let mut talk = pin!(async { tokio::join!(feed, listen) });
+    let relay = async {
+        if let Some(stdout) = stdout {
+            relay::pass_on(stdout).await;
+        }
+    };
+    let mut talk = pin!(async { tokio::join!(feed, listen, relay) });
     let mut talked = false;
     let status = loop {
         tokio::select! {

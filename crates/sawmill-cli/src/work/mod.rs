@@ -1,16 +1,23 @@
 //! `sawmill work`: runs a command for each message.
 
+mod base64;
+mod care;
 mod child;
 mod dump;
 mod environment;
 mod group;
 mod hooks;
+mod line;
 pub(crate) mod minder;
 mod program;
+mod progress;
+mod relay;
+mod reload;
 mod runner;
 mod running;
 mod settings;
 mod signals;
+mod stream;
 mod tail;
 
 use std::ffi::OsString;
@@ -24,12 +31,16 @@ use crate::failure::Failure;
 use crate::output::note;
 use crate::session::Session;
 use crate::text;
+use care::Care;
 use dump::Subject;
 use program::Program;
+use progress::Progress;
+use reload::Reload;
 use runner::Runner;
 pub(crate) use settings::Settings;
 use settings::{Delivery, OnFailure, Plan};
 use signals::{Asked, Signals};
+use stream::Stream;
 
 /// What `sawmill work` takes.
 #[derive(Debug, clap::Args)]
@@ -48,6 +59,15 @@ pub(crate) struct Args {
 const HELP: &str = "\
 The payload is on the command's stdin. There is no shell between: arguments are passed as they are.
 The command has a process group of its own, and what is left of that when the command ends is killed.
+
+With --stream the command is started once per slot and stays. Each message is one line on its stdin:
+  {\"id\":\"…\",\"topic\":\"…\",\"group\":\"…\",\"key\":\"…\",\"attempt\":1,\"token\":7,\"headers\":{…},\"payload\":\"…\"}
+and what is not text comes in base64 as key_base64, headers_base64 and payload_base64 instead. It answers each with
+one line on its stdout before it is given the next:
+  {\"id\":\"…\",\"ok\":true}   or   {\"id\":\"…\",\"error\":\"…\",\"retry\":false}
+An error is tried again unless retry is false: then the message is a dead letter at once. A command that ends, or
+answers anything else, fails its message and is started again; exit code 78 stops the worker. After the last
+message its stdin ends, and it has 5 s to end too. Of the environment it has SAWMILL_STATE alone.
 
 Environment of the command:
   SAWMILL_ID        the message's id, the same at every attempt
@@ -70,11 +90,16 @@ Signals:
   SIGINT        finish what runs, then stop; the second time, abort
   SIGTERM       abort what runs (SIGTERM to it, SIGKILL 2 s later; it will run again, or becomes a dead letter
                 under at-most-once), then stop
+  SIGUSR1       reopen the log file
   SIGUSR2       write the state to stderr
+  SIGHUP        reload the --config file: what can be changed holds for what starts from then on, the rest is named
 
 Exit codes of the worker: 0 if it was told to stop, or has come to its --limit or to the end of --drain;
 1 if it had to stop; 2 wrong usage or configuration; 3 the store could not be reached at the start.
 While it runs it waits for a store that is down.
+
+logrotate: `postrotate kill -USR1 PID`, instead of copytruncate.
+systemd: `KillMode=mixed` and `ExecReload=kill -HUP $MAINPID`; `KillSignal=SIGINT` lets a stop finish what runs.
 
 Examples:
   sawmill work emails -- ./send-mail
@@ -83,8 +108,19 @@ Examples:
   sawmill work emails --drain -- sh -c 'cat >> mails.txt'";
 
 pub(crate) async fn run(args: Args, session: &Session) -> Result<(), Failure> {
-    let plan = args.settings.over(&session.file.work).resolve()?;
+    let plan = args.settings.clone().over(&session.file.work).resolve()?;
     let program = Program::find(&args.command)?;
+    let care = Care::take(session, &plan).await?;
+    care.last_words(carry_out(args, plan, program, session, &care).await)
+}
+
+async fn carry_out(
+    args: Args,
+    plan: Plan,
+    program: Program,
+    session: &Session,
+    care: &Care,
+) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let began = session.env.now();
     let opening = open(session, &plan, &args.topics);
@@ -95,13 +131,14 @@ pub(crate) async fn run(args: Args, session: &Session) -> Result<(), Failure> {
         Failure::failed(format!("no temporary folder can be made for SAWMILL_STATE: {error}"))
     })?;
     let runner = Runner::new(&plan, program, shared.path().to_owned(), session.env.clone())?;
+    care.listen(Reload::new(session, args.settings, runner.clone(), care.quiet.clone()))?;
     if let Some(hook) = &plan.on_start {
         let starting = hooks::run("--on-start", hook, &runner);
         let Some(started) = signals.unless_ended(starting).await else { return Ok(()) };
         started?;
     }
     let job = Job { mill, plan, topics: args.topics, runner, connect, since: session.env.now() };
-    let worked = job.work(&mut signals).await;
+    let worked = job.work(&mut signals, care).await;
     if let Some(hook) = &job.plan.on_stop {
         let stopped = hooks::run("--on-stop", hook, &job.runner).await;
         worked?;
@@ -120,13 +157,7 @@ async fn open(session: &Session, plan: &Plan, topics: &[String]) -> Result<Sawmi
                 continue;
             }
             let topic = mill.create_topic(name).await?;
-            if !plan.quiet {
-                note(&format!(
-                    "created topic {} ({})",
-                    topic.name,
-                    text::counted(topic.shards.into(), "shard")
-                ));
-            }
+            tracing::info!("created topic {} ({})", topic.name, text::counted(topic.shards.into(), "shard"));
         }
     }
     Ok(mill)
@@ -145,11 +176,26 @@ struct Job {
 
 impl Job {
     /// Works until the end, for whatever reason it comes.
-    async fn work(&self, signals: &mut Signals) -> Result<(), Failure> {
-        let runner = self.runner.clone();
-        let handler = move |context: Context| child::run(runner.clone(), context);
+    async fn work(&self, signals: &mut Signals, care: &Care) -> Result<(), Failure> {
+        let stream = self.plan.stream.then(|| Stream::new(self.runner.clone()));
+        let handler = {
+            let (runner, stream) = (self.runner.clone(), stream.clone());
+            move |context: Context| {
+                let (runner, stream) = (runner.clone(), stream.clone());
+                async move {
+                    match stream {
+                        Some(stream) => stream.run(context).await,
+                        None => child::run(runner, context).await,
+                    }
+                }
+            }
+        };
         let worker = Arc::new(self.builder()?.start(handler).await?);
-        let counts = self.supervise(&worker, signals).await;
+        let progress = Progress::new(self, worker.clone(), care.quiet.clone());
+        let counts = progress.shown_during(self.supervise(&worker, signals)).await;
+        if let Some(stream) = stream {
+            stream.end().await;
+        }
         self.sum_up(&counts);
         match counts.stopped_because {
             Some(reason) => Err(Failure::failed(format!("the worker had to stop: {reason}"))),
@@ -177,6 +223,9 @@ impl Job {
             });
         if plan.ordered {
             builder = builder.ordered();
+        }
+        if let Some(limit) = plan.limit {
+            builder = builder.most_started(limit);
         }
         if let Some(folder) = &plan.journal {
             std::fs::create_dir_all(folder).map_err(|error| {
@@ -227,8 +276,8 @@ impl Job {
 
     fn finish(&self, worker: &Arc<Worker>) {
         let busy = worker.state().busy;
-        if busy > 0 && !self.plan.quiet {
-            note(&format!("finishing {} (once more to abort)", text::counted(busy as u64, "run")));
+        if busy > 0 {
+            tracing::info!("finishing {} (once more to abort)", text::counted(busy as u64, "run"));
         }
         self.stop(worker);
     }
@@ -251,9 +300,7 @@ impl Job {
     }
 
     fn sum_up(&self, counts: &Counts) {
-        if !self.plan.quiet {
-            let (done, failed, dead) = (counts.done, counts.failed, counts.dead);
-            note(&format!("stopped: {done} done, {failed} failed, {dead} dead letters"));
-        }
+        let (done, failed, dead) = (counts.done, counts.failed, counts.dead);
+        tracing::info!("stopped: {done} done, {failed} failed, {dead} dead letters");
     }
 }

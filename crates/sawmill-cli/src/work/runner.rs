@@ -1,10 +1,10 @@
 //! What all runs of a worker have in common, and how a command is started.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sawmill::env::Env;
@@ -16,6 +16,7 @@ use super::group::Group;
 use super::minder::Minder;
 use super::program::Program;
 use super::running::Runs;
+use crate::live;
 use crate::text;
 use crate::written::Size;
 
@@ -25,10 +26,18 @@ pub(crate) const GRACE: Duration = Duration::from_secs(2);
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
-pub(crate) struct Runner {
-    pub(crate) program: Program,
+/// What a run may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
     pub(crate) timeout: Option<Duration>,
     pub(crate) memory: Option<Size>,
+}
+
+pub(crate) struct Runner {
+    pub(crate) program: Program,
+    limits: Mutex<Limits>,
+    /// What commands say on stdout goes through this process, so that it does not garble the live line.
+    relays: bool,
     /// How long a message waits whose command said "later".
     pub(crate) snooze: Duration,
     /// The folder that hooks and commands share.
@@ -49,8 +58,8 @@ impl Runner {
     ) -> Result<Arc<Self>, crate::failure::Failure> {
         Ok(Arc::new(Self {
             program,
-            timeout: plan.timeout,
-            memory: plan.memory,
+            limits: Mutex::new(Limits { timeout: plan.timeout, memory: plan.memory }),
+            relays: !plan.quiet && live::is_seen() && io::stdout().is_terminal(),
             snooze: plan.snooze,
             shared,
             runs: Runs::new(env.clone()),
@@ -58,6 +67,15 @@ impl Runner {
             minder: Arc::new(Minder::start()?),
             aborting: AtomicBool::new(false),
         }))
+    }
+
+    /// What a run that begins now may take.
+    pub(crate) fn limits(&self) -> Limits {
+        *self.limits.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        *self.limits.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = limits;
     }
 
     /// Asks all that runs to end, and waits for that, but not for long. What does not end well by itself is not to be settled.
@@ -92,6 +110,9 @@ impl Runner {
             }
         }
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        if self.relays {
+            command.stdout(Stdio::piped());
+        }
         command
     }
 
@@ -99,7 +120,7 @@ impl Runner {
     pub(crate) async fn start(&self, command: &mut Command) -> Result<(Arc<Group>, Child), Outcome> {
         let mut tries = 0;
         loop {
-            let error = match Group::start(command, self.memory, &self.minder) {
+            let error = match Group::start(command, self.limits().memory, &self.minder) {
                 Ok((group, child)) => return Ok((Arc::new(group), child)),
                 Err(error) => error,
             };
@@ -121,7 +142,7 @@ impl Runner {
     /// killed: it is for itself to say so.
     pub(crate) fn memory_hint(&self, said: &str, killed: bool) -> String {
         let speaks_of_it = said.to_lowercase().contains("memory") || said.contains("bad_alloc");
-        match self.memory {
+        match self.limits().memory {
             Some(limit) if killed || speaks_of_it => {
                 format!(" (it may have reached its memory limit of {limit})")
             }

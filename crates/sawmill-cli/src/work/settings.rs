@@ -8,6 +8,7 @@ use sawmill::RetryPolicy;
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::metrics::Address;
 use crate::written::{Backoff, Size, Span};
 
 /// What was said; what was not is `None`.
@@ -72,6 +73,12 @@ pub(crate) struct Settings {
     /// Say nothing that is not a warning or an error
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) quiet: Option<bool>,
+    /// Log to the end of this file, and not to stderr; SIGUSR1 reopens it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+    /// Serve metrics for Prometheus at http://ADDRESS/metrics; only a port is open to this machine alone
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<Address>,
 }
 
 /// How often a message may be run.
@@ -120,6 +127,8 @@ impl Settings {
             ttl: self.ttl.or(weaker.ttl),
             no_create: self.no_create.or(weaker.no_create),
             quiet: self.quiet.or(weaker.quiet),
+            log_file: self.log_file.or(weaker.log_file),
+            metrics: self.metrics.or(weaker.metrics),
         }
     }
 
@@ -148,6 +157,8 @@ impl Settings {
             ttl: self.ttl.map_or(DEFAULT_TTL, |ttl| ttl.0),
             creates: !self.no_create.unwrap_or(false),
             quiet: self.quiet.unwrap_or(false),
+            log_file: self.log_file,
+            metrics: self.metrics,
         };
         plan.check()?;
         Ok(plan)
@@ -180,6 +191,8 @@ pub(crate) struct Plan {
     pub(crate) ttl: Duration,
     pub(crate) creates: bool,
     pub(crate) quiet: bool,
+    pub(crate) log_file: Option<PathBuf>,
+    pub(crate) metrics: Option<Address>,
 }
 
 impl Plan {
@@ -225,7 +238,7 @@ mod tests {
     fn the_file_has_the_names_of_the_flags() {
         let all = "group = 'g'\nconcurrency = 1\nordered = true\ndelivery = 'at-least-once'\nretries = 1\nbackoff = '1s..2s'\n\
                    on-failure = 'log'\ntimeout = '5m'\nmemory = '512M'\nname = 'n'\non-start = 'true'\non-stop = 'true'\n\
-                   drain = true\nlimit = 1\nstream = true\njournal = 'j'\nttl = '5s'\nno-create = true\nquiet = true";
+                   drain = true\nlimit = 1\nstream = true\njournal = 'j'\nttl = '5s'\nno-create = true\nquiet = true\nlog-file = 'l'\nmetrics = '9100'";
         let settings: Settings = toml::from_str(all).unwrap();
         assert_eq!(Settings::default().over(&settings), settings, "every one is merged");
         for wrong in

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -12,6 +13,11 @@ const LONGEST_LINE: usize = 8192;
 
 #[derive(Default)]
 pub(crate) struct Tail {
+    heard: Mutex<Heard>,
+}
+
+#[derive(Default)]
+struct Heard {
     kept: VecDeque<u8>,
     /// The beginning of a line whose end has not come.
     line: Vec<u8>,
@@ -19,14 +25,31 @@ pub(crate) struct Tail {
 
 impl Tail {
     /// Listens to its end.
-    pub(crate) async fn follow(&mut self, mut stderr: impl AsyncRead + Unpin) {
+    pub(crate) async fn follow(&self, mut stderr: impl AsyncRead + Unpin) {
         let mut chunk = vec![0; 4096];
         while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
-            let whole = self.push(&chunk[..count]);
+            let whole = self.heard().push(&chunk[..count]);
             pass_on(&whole);
         }
     }
 
+    /// The last that was said.
+    pub(crate) fn text(&self) -> String {
+        let bytes: Vec<u8> = self.heard().kept.iter().copied().collect();
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+
+    /// Forgets what was said so far.
+    pub(crate) fn clear(&self) {
+        self.heard().kept.clear();
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Heard {
     /// Keeps this, and gives what is to be passed on now.
     fn push(&mut self, chunk: &[u8]) -> Vec<u8> {
         self.kept.extend(chunk);
@@ -41,20 +64,9 @@ impl Tail {
         let rest = self.line.split_off(end);
         std::mem::replace(&mut self.line, rest)
     }
-
-    /// The last that was said, and nothing of it twice.
-    pub(crate) fn text(&self) -> String {
-        let bytes: Vec<u8> = self.kept.iter().copied().collect();
-        String::from_utf8_lossy(&bytes).trim().to_owned()
-    }
-
-    /// Forgets what was said so far.
-    pub(crate) fn clear(&mut self) {
-        self.kept.clear();
-    }
 }
 
-impl Drop for Tail {
+impl Drop for Heard {
     fn drop(&mut self) {
         if !self.line.is_empty() {
             self.line.push(b'\n');
@@ -76,13 +88,16 @@ mod tests {
 
     #[test]
     fn whole_lines_are_passed_on_and_the_end_is_kept() {
-        let mut tail = Tail::default();
-        assert_eq!(tail.push(b"one\ntw"), b"one\n");
-        assert_eq!(tail.push(b"o"), b"");
-        assert_eq!(tail.push(b"\n"), b"two\n");
+        let tail = Tail::default();
+        let push = |chunk: &[u8]| tail.heard().push(chunk);
+        assert_eq!(push(b"one\ntw"), b"one\n");
+        assert_eq!(push(b"o"), b"");
+        assert_eq!(push(b"\n"), b"two\n");
         assert_eq!(tail.text(), "one\ntwo");
-        tail.push(&b"x".repeat(KEPT));
+        push(&b"x".repeat(KEPT));
         assert_eq!(tail.text(), "x".repeat(KEPT));
-        assert_eq!(tail.push(&b"y".repeat(LONGEST_LINE)).len(), KEPT + LONGEST_LINE);
+        assert_eq!(push(&b"y".repeat(LONGEST_LINE)).len(), KEPT + LONGEST_LINE);
+        tail.clear();
+        assert_eq!(tail.text(), "");
     }
 }

@@ -1,33 +1,68 @@
-//! The library beside the program, on the same store: for what a test has to prepare.
+//! The library beside the program, on the same store: to push, and to see what became of it.
 
-use sawmill::{Push, Sawmill};
+use sawmill::{DeadLetter, GroupStatus, MessageId, Push, Sawmill};
 use tokio::runtime::Runtime;
 
 use super::Place;
 
+/// The store of a place, opened by the library.
 pub struct Library {
     runtime: Runtime,
-    mill: Sawmill,
+    pub mill: Sawmill,
 }
 
 impl Library {
-    /// Opens the store of this place.
     pub fn open(place: &Place) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let url = format!("sqlite:{}", place.path("sawmill.db").display());
-        let mill = runtime.block_on(sawmill_sqlite::open(&url)).unwrap();
+        let options = Sawmill::options().engine(sawmill_sqlite::SqliteEngine);
+        let mill = runtime.block_on(options.open(&url)).unwrap();
         Self { runtime, mill }
     }
 
-    pub fn run<T>(&self, what: impl AsyncFnOnce(&Sawmill) -> T) -> T {
-        self.runtime.block_on(what(&self.mill))
+    /// The store of a place, with a topic in it.
+    pub fn with_topic(place: &Place, topic: &str) -> Self {
+        let library = Self::open(place);
+        library.block_on(library.mill.create_topic(topic)).unwrap();
+        library
     }
 
-    /// Pushes a message to a topic, which is made if it is not there, and gives its id.
-    pub fn push(&self, topic: &str, message: impl Into<Push>) -> String {
-        self.run(async |mill| {
-            mill.create_topic(topic).await.unwrap();
-            mill.push(topic, message).await.unwrap().to_string()
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    pub fn run<T>(&self, what: impl AsyncFnOnce(&Sawmill) -> T) -> T {
+        self.block_on(what(&self.mill))
+    }
+
+    /// Pushes a message to a topic, which is made if it is not there, and gives its id as the program prints it.
+    pub fn pushed(&self, topic: &str, message: impl Into<Push>) -> String {
+        self.block_on(self.mill.create_topic(topic)).unwrap();
+        self.push(topic, message).to_string()
+    }
+
+    pub fn push(&self, topic: &str, push: impl Into<Push>) -> MessageId {
+        self.block_on(self.mill.push(topic, push)).unwrap()
+    }
+
+    pub fn push_many<P: Into<Push>>(
+        &self,
+        topic: &str,
+        pushes: impl IntoIterator<Item = P>,
+    ) -> Vec<MessageId> {
+        self.block_on(self.mill.push_many(topic, pushes)).unwrap()
+    }
+
+    /// Where the default group of a topic stands.
+    pub fn status(&self, topic: &str) -> GroupStatus {
+        self.block_on(self.mill.status(topic, "default")).unwrap()
+    }
+
+    /// All dead letters of the default group.
+    pub fn dead(&self, topic: &str) -> Vec<DeadLetter> {
+        self.block_on(async {
+            self.mill.dead_letters(topic, "default").await.unwrap().list(100_000).await.unwrap()
         })
     }
 }

@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -130,8 +131,14 @@ impl Ended {
 /// The program, running. It is killed if the test ends before it does.
 pub struct Running {
     pub child: Child,
-    stdout: Option<JoinHandle<String>>,
-    stderr: Option<JoinHandle<String>>,
+    stdout: Option<Collector>,
+    stderr: Option<Collector>,
+}
+
+/// A pipe of the program, and what has come through it so far.
+struct Collector {
+    reader: JoinHandle<()>,
+    said: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Running {
@@ -169,10 +176,19 @@ impl Running {
     /// Waits for the end, and kills what takes too long.
     pub fn wait(mut self) -> Ended {
         let status = self.wait_status();
-        let gather = |pipe: &mut Option<JoinHandle<String>>| {
-            pipe.take().map_or_else(String::new, |pipe| pipe.join().unwrap())
-        };
+        let gather = |pipe: &mut Option<Collector>| pipe.take().map_or_else(String::new, Collector::wait);
         Ended { code: status.code(), stdout: gather(&mut self.stdout), stderr: gather(&mut self.stderr) }
+    }
+
+    /// What it has said on stderr so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.as_ref().unwrap().said()
+    }
+
+    /// Waits until it has said this on stderr.
+    #[track_caller]
+    pub fn until_said(&self, text: &str) {
+        until(&format!("{text:?} on stderr"), || self.stderr().contains(text));
     }
 
     fn wait_status(&mut self) -> ExitStatus {
@@ -197,12 +213,27 @@ impl Drop for Running {
     }
 }
 
-fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+fn collect(mut pipe: impl Read + Send + 'static) -> Collector {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let heard = said.clone();
+    let reader = thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Ok(count @ 1..) = pipe.read(&mut chunk) {
+            heard.lock().unwrap().extend_from_slice(&chunk[..count]);
+        }
+    });
+    Collector { reader, said }
+}
+
+impl Collector {
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
+
+    fn wait(self) -> String {
+        self.reader.join().unwrap();
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
 }
 
 /// Waits until this holds, and says what did not if it takes too long.

@@ -332,6 +332,35 @@ async fn q16_each_run_has_a_span_and_each_step_a_line() {
     }
 }
 
+#[tokio::test]
+async fn q14_trouble_with_the_store_is_told_when_it_begins_and_when_it_is_over() {
+    let book = Notebook::default();
+    let _guard = tracing::subscriber::set_default(book.clone());
+    let place = Place::new();
+    let tap = place.tap();
+    topic(&place.mill().await, "orders", 1).await;
+    let desk = Desk::open();
+    let worker = tap.mill().worker("orders").ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    eventually("it has joined", async || worker.state().id.is_some()).await;
+    assert_eq!(book.told("sawmill.trouble").len(), 0);
+
+    tap.is_down(true);
+    eventually("its foreman and its beat tell", async || book.told("sawmill.trouble").len() == 2).await;
+    let refused = tap.refused();
+    eventually("it keeps trying", async || tap.refused() > refused + 20).await;
+    let trouble = book.told("sawmill.trouble");
+    assert_eq!(trouble.len(), 2, "each of many tries is not told: {trouble:?}");
+    assert!(
+        trouble.iter().all(|told| told["group"] == "default" && !told["error"].is_empty()),
+        "{trouble:?}"
+    );
+    assert_eq!(book.told("sawmill.recovered").len(), 0);
+
+    tap.is_down(false);
+    eventually("both tell that it is over", async || book.told("sawmill.recovered").len() == 2).await;
+    worker.stop().await;
+}
+
 // ── events ──
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::trouble::Trouble;
 use super::{Shared, slot};
 use crate::claim::WorkerId;
 use crate::clock::Moment;
@@ -14,6 +15,11 @@ use crate::planted::{self, Bug};
 
 /// How often new notes may cause a beat of their own.
 const NEWS_EVERY: Duration = Duration::from_secs(1);
+
+/// What is told of a beat or a join that failed.
+const NO_BEAT: &str =
+    "the store does not take this worker's beat; it starts nothing new unless that changes soon";
+const NO_JOIN: &str = "the store does not let this worker join; it starts nothing until it has";
 
 /// This worker as a member of its group.
 pub(super) struct Registered {
@@ -84,6 +90,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
     let interval = beat_interval(shared.builder.ttl);
     let mut pause = interval;
     let mut last = env.now();
+    let mut trouble = Trouble::default();
     loop {
         tokio::select! {
             biased;
@@ -96,6 +103,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
         last = env.now();
         pause = match beat(&shared, &mut registered).await {
             Ok(true) => {
+                shared.saw_no_trouble(&mut trouble);
                 // Messages may have waited for the lease.
                 slot::fill(&shared);
                 shared.wake.notify_one();
@@ -110,14 +118,18 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
                 match register(&shared).await {
                     Ok(anew) => {
                         registered = anew;
+                        shared.saw_no_trouble(&mut trouble);
                         shared.wake.notify_one();
                         interval
                     }
-                    Err(_) => interval / 4,
+                    Err(error) => {
+                        shared.saw_trouble(&mut trouble, &error, NO_JOIN);
+                        interval / 4
+                    }
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "the member entry could not be renewed");
+                shared.saw_trouble(&mut trouble, &error, NO_BEAT);
                 interval / 4
             }
         };
@@ -182,7 +194,11 @@ pub(super) async fn leave(shared: &Shared, registered: &Registered) {
     let ledger = shared.builder.mill.ledger();
     match shared.env().within(shared.builder.ttl, ledger.commit(write)).await {
         Some(Ok(_)) => shared.saw_leave(),
-        Some(Err(error)) => tracing::warn!(%error, member = %registered.key, "left without saying so"),
-        None => tracing::warn!(member = %registered.key, "left without saying so: the store does not answer"),
+        Some(Err(error)) => {
+            tracing::warn!(%error, member = %registered.key, "left the group without saying so; others will find this worker silent")
+        }
+        None => {
+            tracing::warn!(member = %registered.key, "left the group without saying so, as the store does not answer; others will find this worker silent")
+        }
     }
 }

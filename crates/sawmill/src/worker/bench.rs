@@ -32,6 +32,8 @@ pub(crate) struct Limits {
     pub(crate) most: usize,
     /// The most to have in hand because handlers are quick.
     pub(crate) ahead: usize,
+    /// The most messages to start, ever.
+    pub(crate) starts: u64,
     /// What is done but not reported counts as in hand too, because a crash would not know of it.
     pub(crate) strict: bool,
     /// Nobody else could run what waits here in line: the group is ordered.
@@ -142,7 +144,12 @@ impl Bench {
     }
 
     pub(crate) fn may_start(&self, now: Moment) -> bool {
-        self.is_leased(now) && now < self.looked_until && !self.stopped
+        self.is_leased(now) && now < self.looked_until && !self.stopped && !self.is_spent()
+    }
+
+    /// True if as many messages were started as ever may be.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.started >= self.limits.starts
     }
 
     /// This worker has looked around, and may start what it saw that it may until this moment.

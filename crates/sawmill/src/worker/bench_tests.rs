@@ -17,7 +17,7 @@ fn at(seconds: u64) -> Moment {
 
 fn bench(slots: usize) -> Bench {
     bench_with(
-        Limits { slots, batch: 1, most: 1000, ahead: 100, strict: false, hoards: false },
+        Limits { slots, batch: 1, most: 1000, ahead: 100, starts: u64::MAX, strict: false, hoards: false },
         [Gate::default()],
     )
 }
@@ -118,7 +118,7 @@ fn nothing_starts_past_the_lease_or_without_membership() {
     bench.renew(at(2000));
     assert!(bench.next(at(1000)).is_some());
     let mut bench = Bench::new(
-        Limits { slots: 1, batch: 1, most: 10, ahead: 10, strict: false, hoards: false },
+        Limits { slots: 1, batch: 1, most: 10, ahead: 10, starts: u64::MAX, strict: false, hoards: false },
         [Gate::default()],
     );
     take(&mut bench, 0, &[""]);
@@ -305,7 +305,7 @@ fn g16_a_message_of_a_lost_claim_is_not_put_back() {
 #[test]
 fn g10_a_limit_counts_what_is_done_and_not_reported() {
     let mut bench = bench_with(
-        Limits { slots: 1, batch: 1, most: 2, ahead: 2, strict: true, hoards: false },
+        Limits { slots: 1, batch: 1, most: 2, ahead: 2, starts: u64::MAX, strict: true, hoards: false },
         [Gate::default()],
     );
     let ticket = take(&mut bench, 0, &["", ""]);
@@ -336,7 +336,7 @@ fn f3_room_is_what_free_slots_can_take() {
 #[test]
 fn an_ordered_worker_grabs_more_each_time_while_a_line_grows() {
     let mut bench = bench_with(
-        Limits { slots: 1, batch: 1, most: 1000, ahead: 1, strict: false, hoards: true },
+        Limits { slots: 1, batch: 1, most: 1000, ahead: 1, starts: u64::MAX, strict: false, hoards: true },
         [Gate::default()],
     );
     take(&mut bench, 0, &["k"; 100]);
@@ -345,7 +345,8 @@ fn an_ordered_worker_grabs_more_each_time_while_a_line_grows() {
     assert_eq!(bench.room(0, at(1)), 25);
 }
 
-const WIDE: Limits = Limits { slots: 4, batch: 1, most: 1000, ahead: 100, strict: false, hoards: false };
+const WIDE: Limits =
+    Limits { slots: 4, batch: 1, most: 1000, ahead: 100, starts: u64::MAX, strict: false, hoards: false };
 
 /// What a worker sees that is alone, once its entry says what it holds.
 fn alone(paused: bool, said: InUse) -> Sight {
@@ -477,7 +478,15 @@ fn a_rate_of_each_key_holds_up_that_key_alone() {
 #[test]
 fn q24_a_task_is_wanted_for_each_batch_that_is_ready() {
     let mut bench = bench_with(
-        Limits { slots: 20, batch: 10, most: 1000, ahead: 100, strict: false, hoards: false },
+        Limits {
+            slots: 20,
+            batch: 10,
+            most: 1000,
+            ahead: 100,
+            starts: u64::MAX,
+            strict: false,
+            hoards: false,
+        },
         [Gate::default()],
     );
     assert_eq!(bench.room(0, at(1)), 20, "as much as all slots can take");

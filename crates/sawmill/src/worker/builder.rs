@@ -42,6 +42,7 @@ pub struct WorkerBuilder {
     pub(super) ttl: Duration,
     pub(super) poll: Option<Duration>,
     pub(super) most_claimed: Option<usize>,
+    pub(super) most_started: Option<u64>,
     pub(super) timeout: Option<Duration>,
     pub(super) hooks: Hooks,
     pub(super) layers: Layers,
@@ -70,6 +71,7 @@ impl WorkerBuilder {
             ttl: Duration::from_secs(10),
             poll: None,
             most_claimed: None,
+            most_started: None,
             timeout: None,
             hooks: Hooks::default(),
             layers: Layers::default(),
@@ -139,6 +141,25 @@ impl WorkerBuilder {
     /// without a [journal](WorkerBuilder::journal).
     pub fn most_claimed(mut self, most: usize) -> Self {
         self.most_claimed = Some(most);
+        self
+    }
+
+    /// The most messages to start, retries included: when the last of them has ended, the worker [leaves](Worker::stop). For
+    /// processes that are to do so much and no more.
+    ///
+    /// ```
+    /// use sawmill::{Context, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("reports").await?;
+    /// mill.push_many("reports", ["2026-01", "2026-02", "2026-03"]).await?;
+    /// let worker = mill.worker("reports").most_started(2).start(|_report: Context| async {}).await?;
+    /// assert_eq!(worker.ended().await.started, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn most_started(mut self, most: u64) -> Self {
+        self.most_started = Some(most);
         self
     }
 
@@ -313,12 +334,15 @@ impl WorkerBuilder {
             true => ahead.saturating_mul(2),
             false => ahead.saturating_add(slots.saturating_mul(4)),
         };
-        let limit = self.most_claimed.unwrap_or(usize::MAX);
+        let starts = self.most_started.unwrap_or(u64::MAX);
+        let limit =
+            self.most_claimed.unwrap_or(usize::MAX).min(usize::try_from(starts).unwrap_or(usize::MAX));
         Limits {
             slots,
             batch: work.batch(),
             most: most.min(limit),
             ahead: ahead.min(limit),
+            starts,
             strict: self.most_claimed.is_some(),
             hoards: self.ordered,
         }
@@ -331,9 +355,9 @@ impl WorkerBuilder {
         if self.topics.iter().collect::<BTreeSet<_>>().len() < self.topics.len() {
             return Err(Error::invalid("a topic is named twice: name each one once"));
         }
-        if self.slots == 0 || self.most_claimed == Some(0) {
+        if self.slots == 0 || self.most_claimed == Some(0) || self.most_started == Some(0) {
             return Err(Error::invalid(
-                "a worker needs at least one slot, and must be allowed to claim one message",
+                "a worker needs at least one slot, and must be allowed to claim one message and to start it",
             ));
         }
         if !TTL_RANGE.contains(&self.ttl) {

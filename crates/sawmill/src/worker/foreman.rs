@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use super::trouble::Trouble;
 use super::{Shared, SourceSpec, slot};
 use crate::claim::{Claim, WorkerId};
 use crate::clock::Moment;
@@ -109,9 +110,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
     };
     let mut news = shared.builder.mill.log().news();
     let mut watch = shared.builder.mill.ledger().watch();
+    let mut trouble = Trouble::default();
     while !shared.stop.is_cancelled() {
         let round = foreman.round().await;
         shared.saw_round();
+        if round.is_ok() {
+            shared.saw_no_trouble(&mut trouble);
+        }
         match round {
             Ok(true) => {
                 foreman.wait = FIRST_WAIT;
@@ -127,7 +132,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             }
             Err(error) => {
                 // The store is in trouble: stay alive and wait.
-                tracing::warn!(%error, group = %shared.group, "the store cannot be used; waiting");
+                shared.saw_trouble(&mut trouble, &error, "the store cannot be used; waiting until it can");
                 foreman.forget();
                 foreman.pause().await;
             }

@@ -187,7 +187,7 @@ impl Journal {
             Ok(()) => open.needed_for = last,
             Err(error) => {
                 // It goes on growing, which is no harm for a while.
-                tracing::warn!(%error);
+                tracing::warn!(%error, "the journal keeps growing for now");
                 open.most = open.length.saturating_mul(2);
             }
         }

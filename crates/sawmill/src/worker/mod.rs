@@ -25,6 +25,7 @@ mod share;
 mod slot;
 mod tender;
 mod tray;
+mod trouble;
 mod witness;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -14,10 +14,19 @@ use crate::message::Message;
 
 /// Says in the journal, if there is one, that these messages start now. False if they must not: then they are back on the bench.
 pub(super) fn note_starts(shared: &Shared, starts: &[Start]) -> bool {
+    let may = may_start(shared, starts);
+    if may && shared.bench().is_spent() {
+        // They are the last that this worker was to start.
+        shared.stop_because(None);
+    }
+    may
+}
+
+fn may_start(shared: &Shared, starts: &[Start]) -> bool {
     let Some(journal) = &shared.journal else { return true };
     let noted = journal.started(starts.iter().map(|start| (start.item.message.id, start.item.pass)));
     if let Err(error) = &noted {
-        tracing::error!(%error, "the worker stops");
+        tracing::error!(%error, "the worker stops, as it must not start what it cannot note");
         shared.stop_because(Some(error.to_string()));
     }
     let mut bench = shared.bench();
@@ -80,7 +89,7 @@ impl Foreman {
             Decided::Done(version, state) => {
                 let open: u64 = recovered.iter().map(Claim::open).sum();
                 let lost: u64 = recovered.iter().map(|claim| claim.started.len()).sum();
-                tracing::info!(key = %self.spec(index).key, claims = recovered.len(), open, lost, "recovered");
+                tracing::info!(key = %self.spec(index).key, claims = recovered.len(), open, lost, "took over what a former life of this worker had claimed");
                 self.shared.counts().recovered += recovered.len() as u64;
                 self.sources[index].known = Some((Some(version), state));
                 self.adopted.extend(recovered.into_iter().map(|claim| (index, claim)));

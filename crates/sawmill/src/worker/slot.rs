@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use super::item::{Copy, Item, Start, Verdict};
+use super::item::{Copy, Start, Verdict};
 use super::recover::note_starts;
 use super::{Delivery, OnFailure, Shared, Work, batch};
 use crate::cancel;
@@ -215,10 +215,11 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
         Ending::Said(Outcome::Dead(reason)) => {
             shared.counts().failed += 1;
             let failure = failure(&reason);
-            return give_up(shared, item, reason, failure);
+            return give_up(shared, start, reason, failure);
         }
         Ending::Said(Outcome::Stop(reason)) => {
-            tracing::warn!(name: event::STOP, target: TARGET, id = %item.message.origin(), reason, "a handler stops the worker");
+            let source = &shared.sources[start.source].origin;
+            tracing::warn!(name: event::STOP, target: TARGET, topic = %source.topic, group = %source.group, id = %item.message.origin(), reason, "a handler stops the worker");
             shared.stop_because(Some(reason.clone()));
             return if once {
                 dead(format!("its handler stopped the worker: {reason}"))
@@ -234,13 +235,13 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     shared.counts().failed += 1;
     let failure = failure(&error);
     if once {
-        return give_up(shared, item, format!("{error} (an at-most-once group does not retry)"), failure);
+        return give_up(shared, start, format!("{error} (an at-most-once group does not retry)"), failure);
     }
     let wait = match (shared.builder.retry.after(item.failed.saturating_add(1), shared.env().dice()), after) {
         (Next::GiveUp, _) => {
             return give_up(
                 shared,
-                item,
+                start,
                 format!("out of attempts after {}: {error}", item.failed + 1),
                 failure,
             );
@@ -256,11 +257,12 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     }
 }
 
-fn give_up(shared: &Shared, item: &Item, reason: String, failure: Failure) -> Verdict {
+fn give_up(shared: &Shared, start: &Start, reason: String, failure: Failure) -> Verdict {
     match shared.builder.on_failure {
         OnFailure::Dead => Verdict::Copy(Copy::Dead { reason }, Some(failure)),
         OnFailure::Log => {
-            tracing::error!(name: event::DROP, target: TARGET, id = %item.message.origin(), reason, attempt = failure.attempt, "message given up");
+            let source = &shared.sources[start.source].origin;
+            tracing::error!(name: event::DROP, target: TARGET, topic = %source.topic, group = %source.group, id = %start.item.message.origin(), reason, attempt = failure.attempt, "message given up");
             Verdict::Settled(Fate::Dropped)
         }
     }

@@ -116,20 +116,18 @@ impl Shared {
         let next = next_in(verdict);
         if let Some((next, failure)) = next {
             let meters = self.meters(start.source);
-            if failure.is_some() { &meters.retried } else { &meters.snoozed }.increment(1);
             let origin = &self.sources[start.source].origin;
-            tracing::debug!(
-                name: event::RETRY,
-                target: TARGET,
-                topic = %origin.topic,
-                group = %origin.group,
-                id = %start.item.message.origin(),
-                worker = %self.me(),
-                attempt = start.item.attempt(),
-                error = failure.map(|failure| failure.error.as_str()),
-                next_ms = next.as_millis() as u64,
-                "to be tried again"
-            );
+            let (topic, group, worker) = (&origin.topic, &origin.group, self.me());
+            let (id, attempt) = (start.item.message.origin(), start.item.attempt());
+            let next_ms = next.as_millis() as u64;
+            if let Some(failure) = failure {
+                meters.retried.increment(1);
+                let error = failure.error.as_str();
+                tracing::info!(name: event::RETRY, target: TARGET, %topic, %group, %id, %worker, attempt, next_ms, error, "failed; it will be tried again");
+            } else {
+                meters.snoozed.increment(1);
+                tracing::debug!(name: event::SNOOZE, target: TARGET, %topic, %group, %id, %worker, attempt, next_ms, "put off; it will come again");
+            }
         }
         self.witness.bell.ring(|| self.end_event(start, verdict));
     }
@@ -192,7 +190,7 @@ impl Shared {
     pub(super) fn saw_adoption(&self, source: usize, worker: &WorkerId, claims: usize) {
         let (spec, group) = (&self.sources[source], &self.group);
         let (topic, shard) = (&spec.topic.name, spec.shard);
-        tracing::info!(name: event::ADOPT, target: TARGET, %topic, %group, %worker, shard, claims, "adopted");
+        tracing::info!(name: event::ADOPT, target: TARGET, %topic, %group, %worker, shard, claims, "took over claims that nobody worked");
         self.witness.bell.ring(|| Event::Adopted {
             topic: spec.origin.topic.clone(),
             group: group.clone(),
@@ -248,21 +246,21 @@ impl Shared {
     /// This worker has joined its group under a new id.
     pub(super) fn saw_join(&self, worker: &WorkerId) {
         self.witness.told().me = worker.clone();
-        tracing::info!(name: event::JOIN, target: TARGET, group = %self.group, %worker, "joined");
+        tracing::info!(name: event::JOIN, target: TARGET, group = %self.group, %worker, "joined the group");
         self.witness.bell.ring(|| Event::Joined { group: self.group.clone(), worker: worker.clone() });
     }
 
     /// This worker has left its group.
     pub(super) fn saw_leave(&self) {
         let (group, worker) = (&self.group, self.me());
-        tracing::info!(name: event::LEAVE, target: TARGET, %group, %worker, "left");
+        tracing::info!(name: event::LEAVE, target: TARGET, %group, %worker, "left the group");
         self.witness.bell.ring(|| Event::Left { group: group.clone(), worker });
     }
 
     /// This worker was declared dead by others.
     pub(super) fn saw_eviction(&self) {
         let (group, worker) = (&self.group, self.me());
-        tracing::warn!(name: event::EVICTED, target: TARGET, %group, %worker, "declared dead by others; joining anew");
+        tracing::warn!(name: event::EVICTED, target: TARGET, %group, %worker, "others have declared this worker dead and run what it held; it joins anew");
         self.witness.bell.ring(|| Event::Evicted { group: group.clone(), worker });
     }
 

@@ -1,0 +1,209 @@
+//! How a line of the log looks.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use sawmill::env::Env;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormattedFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::log::Place;
+use crate::text;
+
+/// What stands before each further line of a fact that takes several.
+const INDENT: &str = "    | ";
+
+pub(crate) struct LogLine {
+    env: Env,
+    place: Place,
+}
+
+impl LogLine {
+    pub(crate) fn new(env: Env, place: Place) -> Self {
+        Self { env, place }
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for LogLine
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let metadata = event.metadata();
+        let (dim, loud) = match self.place.has_colours() {
+            true => (Style::new().dimmed(), level_style(*metadata.level())),
+            false => (Style::new(), Style::new()),
+        };
+        let mut facts = Facts::default();
+        event.record(&mut facts);
+        let (time, level) = (text::rfc3339(self.env.wall()), metadata.level().as_str());
+        write!(out, "{dim}{time}{dim:#} {loud}{level:<5}{loud:#} {}", facts.message)?;
+        let (cause, rest) = facts.cause.split_once('\n').unwrap_or((&facts.cause, ""));
+        if !cause.is_empty() {
+            write!(out, ": {}", Plain(cause))?;
+        }
+        write!(out, "{dim}{}", facts.named)?;
+        // What is told while a message is handled, and does not say itself which, is told of that message.
+        if metadata.fields().field("id").is_none() {
+            for span in context.event_scope().into_iter().flatten() {
+                if let Some(fields) = span.extensions().get::<FormattedFields<N>>() {
+                    write!(out, "  {}", fields.fields)?;
+                }
+            }
+        }
+        writeln!(out, "{dim:#}")?;
+        for line in rest.lines() {
+            writeln!(out, "{INDENT}{}", Plain(line))?;
+        }
+        Ok(())
+    }
+}
+
+fn level_style(level: Level) -> Style {
+    match level {
+        Level::ERROR => AnsiColor::Red.on_default().bold(),
+        Level::WARN => AnsiColor::Yellow.on_default().bold(),
+        Level::INFO => AnsiColor::Green.on_default(),
+        _ => Style::new().dimmed(),
+    }
+}
+
+/// What an event says.
+#[derive(Default)]
+struct Facts {
+    message: String,
+    /// Why it happened: this is read first, and may take several lines.
+    cause: String,
+    /// The rest, as `  name=value`.
+    named: String,
+}
+
+impl Facts {
+    fn add(&mut self, name: &str, value: &str) {
+        let is_plain = |letter: char| !letter.is_whitespace() && !letter.is_control() && letter != '"';
+        match name {
+            "message" => self.message = Plain(value).to_string(),
+            "error" | "reason" => self.cause = value.trim_end().to_owned(),
+            _ => {
+                let gap = if self.named.is_empty() { "  " } else { " " };
+                let _ = match !value.is_empty() && value.chars().all(is_plain) {
+                    true => write!(self.named, "{gap}{name}={value}"),
+                    false => write!(self.named, "{gap}{name}={value:?}"),
+                };
+            }
+        }
+    }
+}
+
+impl Visit for Facts {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field.name(), &format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field.name(), value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        match field.name().strip_suffix("_ms") {
+            Some(name) => self.add(name, &text::span(Duration::from_millis(value)).replace(' ', "")),
+            None => self.add(field.name(), &value.to_string()),
+        }
+    }
+}
+
+/// Text from elsewhere, on one line: it can neither move the cursor nor pass for several lines.
+struct Plain<'a>(&'a str);
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|letter| match letter.is_control() && letter != '\t' {
+            true => write!(f, "{}", letter.escape_default()),
+            false => f.write_char(letter),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::fmt;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged, without the times.
+    fn logged(tell: impl FnOnce()) -> String {
+        let kept = Kept::default();
+        let line = LogLine::new(Env::system(), Place::default());
+        let writer = kept.clone();
+        let layer = fmt::layer().event_format(line).with_writer(move || writer.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), tell);
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        let without_time = |line: &str| match line.starts_with("20") {
+            true => line.split_once(' ').unwrap().1.to_owned() + "\n",
+            false => line.to_owned() + "\n",
+        };
+        text.lines().map(without_time).collect()
+    }
+
+    #[test]
+    fn the_cause_is_read_first_and_the_facts_follow() {
+        let said = logged(|| {
+            tracing::warn!(
+                topic = "emails",
+                count = 3,
+                next_ms = 7_500_000_u64,
+                error = "exit status 1",
+                "failed"
+            );
+        });
+        assert_eq!(said, "WARN  failed: exit status 1  topic=emails count=3 next=2h5min\n");
+        let said = logged(|| tracing::info!(name = "a b", none = "", "said"));
+        assert_eq!(said, "INFO  said  name=\"a b\" none=\"\"\n");
+    }
+
+    #[test]
+    fn last_words_cannot_pass_for_lines_of_the_log() {
+        let error = "exit status 1\nTraceback\n2026-01-01T00:00:00Z ERROR forged\x1b[2K\n";
+        let said = logged(|| tracing::error!(error, id = "7", "failed"));
+        assert_eq!(
+            said,
+            "ERROR failed: exit status 1  id=7\n    | Traceback\n    | 2026-01-01T00:00:00Z ERROR forged\\u{1b}[2K\n"
+        );
+    }
+
+    #[test]
+    fn what_is_told_while_a_message_is_handled_names_it() {
+        let said = logged(|| {
+            let _inside = tracing::info_span!("sawmill.handle", topic = "emails", id = "7").entered();
+            tracing::info!("slow");
+            tracing::info!(id = "8", "own");
+        });
+        assert_eq!(said, "INFO  slow  topic=\"emails\" id=\"7\"\nINFO  own  id=8\n");
+    }
+}

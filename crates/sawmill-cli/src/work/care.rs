@@ -1,0 +1,72 @@
+//! What an operator sees and touches of a running worker: its log, its metrics, and the signals that look after them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use sawmill::env::Env;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::reload::Reload;
+use super::settings::Plan;
+use crate::failure::Failure;
+use crate::log::{Log, LogLevel};
+use crate::metrics;
+use crate::session::Session;
+
+pub(super) struct Care {
+    env: Env,
+    log: Log,
+    /// Nobody wants a live line. It can be changed while the worker runs.
+    pub(super) quiet: Arc<AtomicBool>,
+}
+
+impl Care {
+    /// Begins to log and to count, before the store is opened.
+    pub(super) async fn take(session: &Session, plan: &Plan) -> Result<Self, Failure> {
+        let log = session.log.clone();
+        log.set_level(level(session.globals.log_level.or(session.file.log_level), plan.quiet));
+        if let Some(path) = &plan.log_file {
+            log.to_file(path)?;
+        }
+        if let Some(address) = plan.metrics {
+            metrics::serve(address, &session.env).await?;
+        }
+        let mut rotated = listen(SignalKind::user_defined1())?;
+        let reopening = log.clone();
+        session.env.spawn(async move {
+            while rotated.recv().await.is_some() {
+                reopening.reopen();
+            }
+        });
+        Ok(Self { env: session.env.clone(), log, quiet: Arc::new(AtomicBool::new(plan.quiet)) })
+    }
+
+    /// From now on SIGHUP reloads the configuration.
+    pub(super) fn listen(&self, mut reload: Reload) -> Result<(), Failure> {
+        let mut asked = listen(SignalKind::hangup())?;
+        self.env.spawn(async move {
+            while asked.recv().await.is_some() {
+                reload.now();
+            }
+        });
+        Ok(())
+    }
+
+    /// Why the worker ended is also in its log file, if it has one.
+    pub(super) fn last_words(&self, worked: Result<(), Failure>) -> Result<(), Failure> {
+        worked.inspect_err(|failure| {
+            if self.log.has_file() {
+                tracing::error!("{failure}");
+            }
+        })
+    }
+}
+
+/// How much a worker tells, if somebody said so, else by whether it is to be quiet.
+pub(super) fn level(said: Option<LogLevel>, quiet: bool) -> LogLevel {
+    said.unwrap_or(if quiet { LogLevel::Warn } else { LogLevel::Info })
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")))
+}

@@ -1,0 +1,157 @@
+//! `sawmill work --stream`: commands that stay, and answer one message after the other.
+
+mod support;
+
+use rustix::process::Signal;
+use sawmill::Push;
+use support::library::Library;
+use support::{Place, until};
+
+/// A command that answers each line as `answer` says, a shell fragment that may use `$id` and `$line`.
+fn talker(place: &Place, answer: &str) -> String {
+    place.script(
+        "talk",
+        &format!(
+            r#"echo $$ >> started
+while read -r line; do
+  printf '%s\n' "$line" >> lines
+  id=${{line#*\"id\":\"}}; id=${{id%%\"*}}
+  {answer}
+done
+echo $$ >> ended"#
+        ),
+    )
+}
+
+const OK: &str = r#"echo "{\"id\":\"$id\",\"ok\":true}""#;
+
+fn reasons(library: &Library) -> Vec<String> {
+    library.dead("t").iter().map(|letter| letter.reason().to_owned()).collect()
+}
+
+#[test]
+fn a_command_stays_and_answers_message_after_message() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    let id = library.push("t", Push::new("line\n\"one\"").key("alice").header("lang", "en"));
+    library.push("t", Push::new(vec![0xff, 0xfe]).key(vec![0xff]).header("raw", vec![0xff]));
+    library.push_many("t", vec!["x"; 28]);
+    let script = talker(&place, OK);
+    place.ok(&["work", "t", "--stream", "--concurrency", "2", "--drain", "--", &script]);
+    assert_eq!(library.status("t").done, 30);
+    let started = place.read("started").lines().count();
+    assert!((1..=2).contains(&started), "{started} were started");
+    assert_eq!(place.read("ended").lines().count(), started, "they ended by themselves");
+    let lines: Vec<serde_json::Value> =
+        place.read("lines").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 30);
+    let of = |name: &str, value: &str| lines.iter().find(|line| line[name] == value).unwrap();
+    let text = of("key", "alice");
+    assert_eq!(text["id"], id.to_string());
+    assert_eq!(
+        (&text["topic"], &text["group"], &text["attempt"]),
+        (&"t".into(), &"default".into(), &1.into())
+    );
+    assert_eq!((&text["payload"], &text["headers"]["lang"]), (&"line\n\"one\"".into(), &"en".into()));
+    assert!(text["token"].is_u64() && text.get("payload_base64").is_none());
+    let bytes = of("payload_base64", "//4=");
+    assert_eq!((&bytes["key_base64"], &bytes["headers_base64"]["raw"]), (&"/w==".into(), &"/w==".into()));
+    assert!(bytes.get("payload").is_none() && bytes.get("key").is_none());
+}
+
+#[test]
+fn errors_are_tried_again_unless_the_command_says_no() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push_many("t", ["again", "never"]);
+    let script = talker(
+        &place,
+        r#"case "$line" in
+  *never*) echo "{\"id\":\"$id\",\"error\":\"hopeless\",\"retry\":false}" ;;
+  *'"attempt":1'*) echo "{\"id\":\"$id\",\"error\":\"not yet\"}" ;;
+  *) echo "{\"id\":\"$id\",\"ok\":true}" ;;
+esac"#,
+    );
+    place.ok(&["work", "t", "--stream", "--concurrency", "1", "--drain", "--", &script]);
+    let status = library.status("t");
+    assert_eq!((status.done, status.dead), (1, 1));
+    assert_eq!(reasons(&library), ["hopeless"]);
+    assert_eq!(place.read("started").lines().count(), 1, "an error is no reason to start it anew");
+}
+
+#[test]
+fn a_command_that_dies_fails_what_it_held_and_is_started_again() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push_many("t", ["fine", "die", "fine"]);
+    let script =
+        talker(&place, &format!(r#"case "$line" in *'"die"'*) echo dying words >&2; exit 9 ;; esac; {OK}"#));
+    place.ok(&["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", &script]);
+    let status = library.status("t");
+    assert_eq!((status.done, status.dead), (2, 1));
+    let reasons = reasons(&library);
+    assert!(reasons[0].contains("exit code 9") && reasons[0].contains("dying words"), "{reasons:?}");
+}
+
+#[test]
+fn a_wrong_answer_fails_the_message_and_says_what_was_wrong() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push_many("t", ["nonsense", "stranger", "endless", "shy", "fine"]);
+    let script = talker(
+        &place,
+        &format!(
+            r#"case "$line" in
+  *nonsense*) echo "what?"; continue ;;
+  *stranger*) echo '{{"id":"somebody-else","ok":true}}'; continue ;;
+  *endless*) head -c 1100000 /dev/zero | tr '\0' x; echo; continue ;;
+  *shy*) exec 1>&-; sleep 1000 ;;
+esac; {OK}"#
+        ),
+    );
+    place.ok(&["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", &script]);
+    assert_eq!(library.status("t").done, 1);
+    let reasons = reasons(&library).join("\n");
+    for part in ["what?", "somebody-else", "longer than 1.0 MiB", "closed its stdout"] {
+        assert!(reasons.contains(part), "{part:?} is not in\n{reasons}");
+    }
+}
+
+#[test]
+fn q23_a_timeout_ends_a_streaming_command_and_another_takes_its_place() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push_many("t", ["hang", "fine"]);
+    let script = talker(&place, &format!(r#"case "$line" in *hang*) sleep 1000 ;; esac; {OK}"#));
+    let args = ["--timeout", "1s", "--retries", "0", "--concurrency", "1", "--drain", "--", &script];
+    place.ok(&[&["work", "t", "--stream"], &args[..]].concat());
+    assert_eq!((library.status("t").done, place.read("started").lines().count()), (1, 2));
+    assert!(reasons(&library)[0].contains("timeout of 1 s"), "{:?}", reasons(&library));
+}
+
+#[test]
+fn q20_a_streaming_command_can_stop_the_worker() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push("t", "x");
+    let script = talker(&place, "echo no licence >&2; exit 78");
+    place.run(&["work", "t", "--stream", "--", &script]).fails(1, &["exit code 78", "no licence"]);
+    let status = library.status("t");
+    assert_eq!((status.done, status.dead, status.retrying), (0, 0, 0), "{status:?}");
+}
+
+#[test]
+fn q15_signals_end_streaming_commands() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push("t", "x");
+    let script = talker(&place, &format!("sleep 1000; {OK}"));
+    let worker = place.start(&["work", "t", "--stream", "--concurrency", "1", "--", &script]);
+    until("it runs", || !place.read("lines").is_empty());
+    worker.signal(Signal::TERM);
+    worker.wait().ok();
+    assert_eq!(library.status("t").done, 0);
+    let script = talker(&place, OK);
+    place.ok(&["work", "t", "--stream", "--drain", "--", &script]);
+    assert!(place.read("lines").lines().last().unwrap().contains(r#""attempt":1"#), "it was not its failure");
+}
