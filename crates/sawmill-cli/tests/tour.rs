@@ -60,6 +60,9 @@ fn is_shown(shown: &[String], printed: &[&str]) -> bool {
     }
 }
 
+/// What stands before the exit code of each command in what the shell prints.
+const MARK: &str = "<<ended with ";
+
 #[test]
 fn the_tour_in_the_readme_is_what_one_sees() {
     let place = Place::new();
@@ -67,18 +70,20 @@ fn the_tour_in_the_readme_is_what_one_sees() {
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
     let steps = steps();
     assert!(steps.len() >= 15, "the tour has {} commands", steps.len());
+    // One shell for all of it, as a newcomer has: what is exported stays.
+    let script: String =
+        steps.iter().map(|step| format!("{}\nprintf '{MARK}%s\\n' $?\n", step.command)).collect();
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("exec 2>&1\n{script}")]).current_dir(place.folder()).env("PATH", &path);
+    let printed = Running::start(&mut shell).wait().ok();
+    let mut parts = printed.split(MARK);
+    let mut output = parts.next().unwrap_or_default();
     for Step { command, shown } in steps {
-        let mut shell = Command::new("bash");
-        shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(place.folder()).env("PATH", &path);
-        let printed = Running::start(&mut shell).wait();
-        assert_eq!(printed.code, Some(0), "$ {command}\n{}{}", printed.stdout, printed.stderr);
-        let lines: Vec<&str> = printed.stdout.lines().map(str::trim_end).collect();
-        assert!(
-            is_shown(&shown, &lines),
-            "$ {command}\nshown:\n{}\nprinted:\n{}",
-            shown.join("\n"),
-            printed.stdout
-        );
+        let (code, next) = parts.next().and_then(|part| part.split_once('\n')).expect("every command ends");
+        let lines: Vec<&str> = output.lines().map(str::trim_end).collect();
+        assert!(is_shown(&shown, &lines), "$ {command}\nshown:\n{}\nprinted:\n{output}", shown.join("\n"),);
+        assert_eq!(code, "0", "$ {command}\n{output}");
+        output = next;
     }
 }
 
