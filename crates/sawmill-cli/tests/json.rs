@@ -1,5 +1,7 @@
 //! `JSON.md` says what `--json` prints, and the program prints what it says.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};

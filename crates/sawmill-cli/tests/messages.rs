@@ -1,5 +1,7 @@
 //! `sawmill show`, `cancel` and `peek`: what became of a message, and what waits.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod support;
 
 use std::time::Duration;

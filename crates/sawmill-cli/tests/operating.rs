@@ -1,5 +1,7 @@
 //! What people do beside pushing and working: `status`, `workers`, `pause`, `dead`, `replay`, `trim`, `migrate`.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod support;
 
 use std::time::Duration;
