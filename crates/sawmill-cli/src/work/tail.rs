@@ -1,10 +1,11 @@
 //! What a command says on stderr: passed on as it comes, in whole lines, and its end kept for the failure it may explain.
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::live;
 
 /// How much is kept.
 const KEPT: usize = 4096;
@@ -78,7 +79,7 @@ impl Drop for Heard {
 /// Our own stderr may be closed, and that is no reason to stop.
 fn pass_on(text: &[u8]) {
     if !text.is_empty() {
-        let _ = std::io::stderr().lock().write_all(text);
+        let _ = live::above(text);
     }
 }
 
