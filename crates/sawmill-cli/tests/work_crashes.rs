@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use sawmill::{MessageId, Push};
@@ -35,7 +36,7 @@ fn crash(options: &[&str]) -> Crash {
         library.block_on(library.mill.members("default")).unwrap().len() == 3 && started() > 50
     });
     workers[0].signal(Signal::KILL);
-    workers[1].signal(Signal::STOP);
+    freeze(&place, &workers[1]);
     until("the two are declared dead", || {
         library.block_on(library.mill.members("default")).unwrap().len() == 1
     });
@@ -57,6 +58,20 @@ fn crash(options: &[&str]) -> Crash {
         (id.parse().unwrap(), key.to_owned())
     };
     Crash { pushed, starts: starts.lines().map(start).collect(), library }
+}
+
+/// Stops a worker at a moment when it does not hold the lock of the database: nobody else could work until it goes on.
+fn freeze(place: &Place, worker: &Running) {
+    let database = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
+    database.busy_timeout(Duration::from_secs(1)).unwrap();
+    until("it is frozen without the lock", || {
+        worker.signal(Signal::STOP);
+        let free = database.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok();
+        if !free {
+            worker.signal(Signal::CONT);
+        }
+        free
+    });
 }
 
 #[test]
