@@ -49,6 +49,7 @@ pub(crate) struct Globals {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Command {
     /// Run a command for each message of a topic
     Work(work::Args),
