@@ -38,7 +38,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Completions(args) => return manual::completions(&args),
         Command::Man(args) => return manual::man(&args),
-        Command::Minder => return work::minder::mind(),
+        Command::Minder(args) => return work::minder::mind(&args),
         _ => {}
     }
     let session = Session::new(cli.globals)?;
@@ -50,7 +50,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         match cli.command {
             Command::Topic(command) => topic::run(command, &session).await,
             Command::Work(args) => work::run(args, &session).await,
-            Command::Completions(_) | Command::Man(_) | Command::Minder => Ok(()),
+            Command::Completions(_) | Command::Man(_) | Command::Minder(_) => Ok(()),
         }
     })
 }

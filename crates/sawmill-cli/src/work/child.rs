@@ -100,7 +100,7 @@ async fn attend(
     };
     let listen = async {
         if let Some(stderr) = stderr {
-            tail.follow(stderr).await;
+            tail.follow(stderr, &runner.env).await;
         }
     };
     let mut talk = pin!(async { tokio::join!(feed, listen) });

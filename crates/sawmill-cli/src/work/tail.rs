@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard};
 
+use sawmill::env::Env;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How much is kept.
@@ -24,12 +25,14 @@ struct Heard {
 }
 
 impl Tail {
-    /// Listens to its end.
-    pub(crate) async fn follow(&self, mut stderr: impl AsyncRead + Unpin) {
+    /// Listens to its end. Whoever reads our own stderr may take his time: only this command waits for that.
+    pub(crate) async fn follow(&self, mut stderr: impl AsyncRead + Unpin, env: &Env) {
         let mut chunk = vec![0; 4096];
         while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
             let whole = self.heard().push(&chunk[..count]);
-            pass_on(&whole);
+            if !whole.is_empty() {
+                let _ = env.blocking(move || pass_on(&whole)).await;
+            }
         }
     }
 
@@ -77,9 +80,7 @@ impl Drop for Heard {
 
 /// Our own stderr may be closed, and that is no reason to stop.
 fn pass_on(text: &[u8]) {
-    if !text.is_empty() {
-        let _ = std::io::stderr().lock().write_all(text);
-    }
+    let _ = std::io::stderr().lock().write_all(text);
 }
 
 #[cfg(test)]

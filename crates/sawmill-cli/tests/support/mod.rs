@@ -1,6 +1,8 @@
 //! The real program in a folder of its own: run to its end, or in the background with signals sent to it.
 
-#![allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
+#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test may")]
+#![allow(unreachable_pub, reason = "a module of tests is not reached from outside")]
 #![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
 
 pub mod library;
