@@ -62,7 +62,7 @@ pub(crate) enum Command {
     Man(manual::ManArgs),
     /// Ends what a killed worker leaves behind
     #[command(name = work::minder::COMMAND, hide = true)]
-    Minder,
+    Minder(work::minder::MindArgs),
 }
 
 #[cfg(test)]

@@ -31,7 +31,9 @@ use session::Session;
 
 fn main() -> ExitCode {
     // Clap itself ends the program with 2 for wrong usage, and with 0 for help.
-    match run(Cli::parse()) {
+    let ended = run(Cli::parse());
+    live::flush();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -42,7 +44,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Completions(args) => return manual::completions(&args),
         Command::Man(args) => return manual::man(&args),
-        Command::Minder => return work::minder::mind(),
+        Command::Minder(args) => return work::minder::mind(&args),
         _ => {}
     }
     let session = Session::new(cli.globals)?;
@@ -54,7 +56,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         match cli.command {
             Command::Topic(command) => topic::run(command, &session).await,
             Command::Work(args) => work::run(args, &session).await,
-            Command::Completions(_) | Command::Man(_) | Command::Minder => Ok(()),
+            Command::Completions(_) | Command::Man(_) | Command::Minder(_) => Ok(()),
         }
     })
 }

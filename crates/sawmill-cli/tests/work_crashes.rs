@@ -1,13 +1,14 @@
 //! Three workers, one of which is killed and one frozen until others take over: what must hold, holds.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use sawmill::{MessageId, Push};
-use support::library::Library;
+use support::library::{Library, freeze};
 use support::{Place, Running, until};
 
 const MESSAGES: usize = 2_000;
@@ -58,20 +59,6 @@ fn crash(options: &[&str]) -> Crash {
         (id.parse().unwrap(), key.to_owned())
     };
     Crash { pushed, starts: starts.lines().map(start).collect(), library }
-}
-
-/// Stops a worker at a moment when it does not hold the lock of the database: nobody else could work until it goes on.
-fn freeze(place: &Place, worker: &Running) {
-    let database = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
-    database.busy_timeout(Duration::from_secs(1)).unwrap();
-    until("it is frozen without the lock", || {
-        worker.signal(Signal::STOP);
-        let free = database.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok();
-        if !free {
-            worker.signal(Signal::CONT);
-        }
-        free
-    });
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `sawmill work` when there is nothing to do, when the store is down, and after a crash with a journal.
 
 #![allow(clippy::disallowed_methods, reason = "some of these tests need time to pass")]
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod support;
 

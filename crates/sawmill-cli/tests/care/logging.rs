@@ -1,8 +1,9 @@
 //! The log: what is told, where it goes, and how it is rotated.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::library::Library;
 use crate::support::{Place, Running, until};
@@ -155,6 +156,24 @@ fn how_much_is_told_is_a_setting() {
     place.run(&["topic", "list", "--log-level", "loud"]).fails(2, &["loud", "debug"]);
     let ended = place.run(&["topic", "list"]);
     assert_eq!(ended.stderr, "", "commands for people tell only what is wrong");
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_nobody() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push_many("t", vec!["x"; 300]);
+    // Far more is told than a pipe holds.
+    let script = place.script("run", "yes 'many words' | head -c 3000 >&2; exit 65");
+    let mut command = place.command(["work", "t", "--ttl", "2s", "--log-level", "debug", "--", &script]);
+    let mut worker =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    until("all are settled", || library.status("t").dead == 300);
+    let members = || library.block_on(library.mill.members("default")).unwrap();
+    assert_eq!(members().len(), 1, "it is alive to others");
+    kill_process(Pid::from_child(&worker), Signal::INT).unwrap();
+    until("it has left", || members().is_empty());
+    until("it has ended", || worker.try_wait().unwrap().is_some());
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn q15_sighup_changes_what_can_be_changed_and_names_the_rest() {
     until("the new timeout holds", || library.status("t").dead == 1);
     assert!(place.path("ran").exists());
     let reason = library.dead("t")[0].reason().to_owned();
-    assert!(reason.contains("timeout of 200 ms"), "{reason}");
+    assert!(reason.contains("timeout of 200ms"), "{reason}");
     worker.until_said("DEBUG grabbed");
 
     // What needs a restart is said again as long as it is so.
