@@ -52,6 +52,7 @@ pub(crate) struct Globals {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Command {
     /// Push a message, or one per line of stdin, and print the ids
     Push(push::PushArgs),
@@ -100,7 +101,7 @@ pub(crate) enum Command {
     Man(manual::ManArgs),
     /// Ends what a killed worker leaves behind
     #[command(name = work::minder::COMMAND, hide = true)]
-    Minder,
+    Minder(work::minder::MindArgs),
 }
 
 #[cfg(test)]

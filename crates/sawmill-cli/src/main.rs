@@ -47,7 +47,9 @@ use session::Session;
 
 fn main() -> ExitCode {
     // Clap itself ends the program with 2 for wrong usage, and with 0 for help.
-    match run(Cli::parse()) {
+    let ended = run(Cli::parse());
+    live::flush();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -58,7 +60,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Completions(args) => return manual::completions(&args),
         Command::Man(args) => return manual::man(&args),
-        Command::Minder => return work::minder::mind(),
+        Command::Minder(args) => return work::minder::mind(&args),
         _ => {}
     }
     let session = Session::new(cli.globals)?;
@@ -87,7 +89,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::BenchAnswer => bench::answer(),
             Command::Demo(args) => demo::run(args, &session).await,
             Command::DemoDeliver(args) => demo::deliver(&args).await,
-            Command::Completions(_) | Command::Man(_) | Command::Minder => Ok(()),
+            Command::Completions(_) | Command::Man(_) | Command::Minder(_) => Ok(()),
         }
     })
 }

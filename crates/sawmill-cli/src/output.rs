@@ -68,7 +68,9 @@ pub(crate) fn note(text: &str) {
         anstream::ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
         _ => text.to_owned(),
     };
-    let _ = live::above(format!("{text}\n").as_bytes());
+    live::above(format!("{text}\n").as_bytes());
+    // What is printed next comes after it.
+    live::flush();
 }
 
 /// Asks a person before something that cannot be undone. Where there is no person, `--yes` has to say it.

@@ -1,5 +1,7 @@
 //! `sawmill work`: a process for each message.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod support;
 
 use sawmill::Push;

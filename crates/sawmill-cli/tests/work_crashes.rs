@@ -1,12 +1,14 @@
 //! Three workers, one of which is killed and one frozen until others take over: what must hold, holds.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::process::Signal;
 use sawmill::{MessageId, Push};
-use support::library::Library;
+use support::library::{Library, freeze};
 use support::{Place, Running, until};
 
 const MESSAGES: usize = 2_000;
@@ -35,7 +37,7 @@ fn crash(options: &[&str]) -> Crash {
         library.block_on(library.mill.members("default")).unwrap().len() == 3 && started() > 50
     });
     workers[0].signal(Signal::KILL);
-    workers[1].signal(Signal::STOP);
+    freeze(&place, &workers[1]);
     until("the two are declared dead", || {
         library.block_on(library.mill.members("default")).unwrap().len() == 1
     });

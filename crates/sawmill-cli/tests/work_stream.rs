@@ -1,5 +1,7 @@
 //! `sawmill work --stream`: commands that stay, and answer one message after the other.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod support;
 
 use rustix::process::Signal;
@@ -94,6 +96,19 @@ fn a_command_that_dies_fails_what_it_held_and_is_started_again() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "it takes time, and that is the point")]
+fn a_command_that_dies_at_once_is_not_started_again_at_once() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push_many("t", vec!["x"; 5]);
+    let began = std::time::Instant::now();
+    let script = place.script("dud", "echo x >> started; exit 3");
+    place.ok(&["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", &script]);
+    assert_eq!((library.dead("t").len(), place.read("started").lines().count()), (5, 5));
+    assert!(began.elapsed() >= std::time::Duration::from_millis(1_400), "100 + 200 + 400 + 800 ms");
+}
+
+#[test]
 fn a_wrong_answer_fails_the_message_and_says_what_was_wrong() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
@@ -126,7 +141,7 @@ fn q23_a_timeout_ends_a_streaming_command_and_another_takes_its_place() {
     let args = ["--timeout", "1s", "--retries", "0", "--concurrency", "1", "--drain", "--", &script];
     place.ok(&[&["work", "t", "--stream"], &args[..]].concat());
     assert_eq!((library.status("t").done, place.read("started").lines().count()), (1, 2));
-    assert!(reasons(&library)[0].contains("timeout of 1 s"), "{:?}", reasons(&library));
+    assert!(reasons(&library)[0].contains("timeout of 1s"), "{:?}", reasons(&library));
 }
 
 #[test]

@@ -101,12 +101,12 @@ async fn attend(
     };
     let listen = async {
         if let Some(stderr) = stderr {
-            tail.follow(stderr).await;
+            tail.follow(stderr, &runner.env).await;
         }
     };
     let relay = async {
         if let Some(stdout) = stdout {
-            relay::pass_on(stdout).await;
+            relay::pass_on(stdout, &runner.env).await;
         }
     };
     let mut talk = pin!(async { tokio::join!(feed, listen, relay) });

@@ -20,9 +20,13 @@ pub(crate) fn variables(context: &Context) -> Vec<(String, String)> {
     variables
 }
 
-/// What the worker's own environment must not pass on, as it may itself run for a message of another worker.
-pub(crate) const OF_MESSAGES: &[&str] = &["SAWMILL_KEY", "SAWMILL_KEY_HEX"];
-pub(crate) const OF_HEADERS: &str = "SAWMILL_HEADER_";
+/// True for a variable that only a message can set: the worker itself may run for a message of another worker.
+pub(crate) fn is_of_message(name: &str) -> bool {
+    let rest = name.strip_prefix("SAWMILL_");
+    rest.is_some_and(|rest| OF_MESSAGES.contains(&rest) || rest.starts_with("HEADER_"))
+}
+
+const OF_MESSAGES: &[&str] = &["ID", "TOPIC", "GROUP", "ATTEMPT", "TOKEN", "KEY", "KEY_HEX"];
 
 fn of_key(key: &[u8]) -> (String, String) {
     match as_text(key) {
@@ -37,7 +41,7 @@ fn of_headers(headers: &Headers) -> Vec<(String, String)> {
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
             .collect();
-        as_text(value).map(|text| (format!("{OF_HEADERS}{name}"), text.to_owned()))
+        as_text(value).map(|text| (format!("SAWMILL_HEADER_{name}"), text.to_owned()))
     };
     headers.iter().filter_map(|(name, value)| variable((name, value))).collect()
 }
@@ -60,5 +64,10 @@ mod tests {
         let expected = [("SAWMILL_HEADER_CONTENT_TYPE", "text/plain"), ("SAWMILL_HEADER_X__", "ä")];
         let expected: Vec<_> = expected.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         assert_eq!(of_headers(&headers), expected);
+        assert!(
+            is_of_message("SAWMILL_ID")
+                && is_of_message("SAWMILL_HEADER_X")
+                && !is_of_message("SAWMILL_STORE")
+        );
     }
 }

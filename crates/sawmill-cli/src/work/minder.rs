@@ -2,12 +2,15 @@
 //!
 //! A worker that gets SIGKILL can do nothing about the processes it has started, and others will start its messages again.
 //! So it tells the minder of each process group that it opens and closes, through a pipe. When the pipe ends, for whatever
-//! reason, the minder kills the groups that are still open, and exits.
+//! reason, the minder kills the groups that are still open, removes the folder that they shared, and exits.
+//!
+//! A group of which the minder was not told yet gets away: a worker has to be killed in the very moment in which it starts a
+//! process for that.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 
@@ -22,6 +25,8 @@ pub(crate) const COMMAND: &str = "__minder";
 /// The worker's end.
 pub(crate) struct Minder {
     program: PathBuf,
+    /// What is to be removed at the end.
+    folder: PathBuf,
     state: Mutex<State>,
 }
 
@@ -31,12 +36,12 @@ struct State {
 }
 
 impl Minder {
-    pub(crate) fn start() -> Result<Self, Failure> {
+    pub(crate) fn start(folder: PathBuf) -> Result<Self, Failure> {
         let wrong =
             |error: io::Error| Failure::failed(format!("the minder of processes cannot be started: {error}"));
         let program = std::env::current_exe().map_err(wrong)?;
-        let process = launch(&program).map_err(wrong)?;
-        Ok(Self { program, state: Mutex::new(State { process, open: BTreeSet::new() }) })
+        let process = launch(&program, &folder).map_err(wrong)?;
+        Ok(Self { program, folder, state: Mutex::new(State { process, open: BTreeSet::new() }) })
     }
 
     /// This group is to end with the worker.
@@ -60,7 +65,7 @@ impl Minder {
         }
         let _ = state.process.wait();
         let all: String = state.open.iter().map(|group| format!("+{group}\n")).collect();
-        let again = launch(&self.program).and_then(|mut process| {
+        let again = launch(&self.program, &self.folder).and_then(|mut process| {
             write(&mut process, &all)?;
             Ok(process)
         });
@@ -85,10 +90,11 @@ impl Drop for Minder {
     }
 }
 
-fn launch(program: &PathBuf) -> io::Result<Child> {
+fn launch(program: &Path, folder: &Path) -> io::Result<Child> {
     // In a group of its own, so that what a terminal sends to the worker does not reach it.
     Command::new(program)
         .arg(COMMAND)
+        .arg(folder)
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -101,8 +107,15 @@ fn write(process: &mut Child, lines: &str) -> io::Result<()> {
     pipe.write_all(lines.as_bytes())
 }
 
+/// What the minder is told at its start.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MindArgs {
+    /// The folder to remove at the end
+    folder: PathBuf,
+}
+
 /// The minder's end: reads until the pipe ends.
-pub(crate) fn mind() -> Result<(), Failure> {
+pub(crate) fn mind(args: &MindArgs) -> Result<(), Failure> {
     // A service manager may send these to all that belong to the worker; the minder goes when the worker has gone.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
@@ -119,6 +132,8 @@ pub(crate) fn mind() -> Result<(), Failure> {
         // It may have ended by itself.
         let _ = kill_process_group(group, Signal::KILL);
     }
+    // It is gone already if the worker has come to its end.
+    let _ = std::fs::remove_dir_all(&args.folder);
     drop((deaf, entered));
     Ok(())
 }

@@ -92,14 +92,16 @@ Signals:
                 under at-most-once), then stop
   SIGUSR1       reopen the log file
   SIGUSR2       write the state to stderr
-  SIGHUP        reload the --config file: what can be changed holds for what starts from then on, the rest is named
+  SIGHUP        reload the --config file: the log says what changed, and what needs a restart
+                (timeout, memory, quiet and log-level can change)
 
 Exit codes of the worker: 0 if it was told to stop, or has come to its --limit or to the end of --drain;
 1 if it had to stop; 2 wrong usage or configuration; 3 the store could not be reached at the start.
 While it runs it waits for a store that is down.
 
-logrotate: `postrotate kill -USR1 PID`, instead of copytruncate.
-systemd: `KillMode=mixed` and `ExecReload=kill -HUP $MAINPID`; `KillSignal=SIGINT` lets a stop finish what runs.
+logrotate: `postrotate kill -USR1 PID endscript`, without `copytruncate`.
+systemd:   `KillMode=mixed`, `ExecReload=kill -HUP $MAINPID`; with `KillSignal=SIGINT` a stop
+           finishes what runs, within `TimeoutStopSec`.
 
 Examples:
   sawmill work emails -- ./send-mail

@@ -1,8 +1,9 @@
 //! The command that runs for each message: found before the worker joins, so that a wrong one fails no message.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::failure::Failure;
 
@@ -18,16 +19,15 @@ impl Program {
     pub(crate) fn find(words: &[OsString]) -> Result<Self, Failure> {
         let (command, args) =
             words.split_first().ok_or_else(|| Failure::usage("say which COMMAND to run, after `--`"))?;
-        let path =
-            match Path::new(command).components().count() > 1 || command.to_string_lossy().contains('/') {
-                true => PathBuf::from(command),
-                false => search(command).ok_or_else(|| {
-                    Failure::usage(format!(
-                        "the command {} is not in PATH: give its path, or install it",
-                        command.display()
-                    ))
-                })?,
-            };
+        let path = match command.as_bytes().contains(&b'/') {
+            true => PathBuf::from(command),
+            false => search(command).ok_or_else(|| {
+                Failure::usage(format!(
+                    "the command {} is not in PATH: give its path, or install it",
+                    command.display()
+                ))
+            })?,
+        };
         let wrong =
             |why: &str| Failure::usage(format!("the command {} cannot be run: {why}", path.display()));
         match path.metadata() {

@@ -11,13 +11,12 @@ use sawmill::env::Env;
 use sawmill::{Context, Outcome};
 use tokio::process::{Child, Command};
 
-use super::environment::{OF_HEADERS, OF_MESSAGES};
+use super::environment::is_of_message;
 use super::group::Group;
 use super::minder::Minder;
 use super::program::Program;
 use super::running::Runs;
 use crate::live;
-use crate::text;
 use crate::written::Size;
 
 /// How long a group has between SIGTERM and SIGKILL.
@@ -61,10 +60,10 @@ impl Runner {
             limits: Mutex::new(Limits { timeout: plan.timeout, memory: plan.memory }),
             relays: !plan.quiet && live::is_seen() && io::stdout().is_terminal(),
             snooze: plan.snooze,
+            minder: Arc::new(Minder::start(shared.clone())?),
             shared,
             runs: Runs::new(env.clone()),
             env,
-            minder: Arc::new(Minder::start()?),
             aborting: AtomicBool::new(false),
         }))
     }
@@ -101,11 +100,8 @@ impl Runner {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program.path);
         command.args(&self.program.args).env("SAWMILL_STATE", &self.shared);
-        OF_MESSAGES.iter().for_each(|name| {
-            command.env_remove(name);
-        });
         for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with(OF_HEADERS) {
+            if name.to_str().is_some_and(is_of_message) {
                 command.env_remove(name);
             }
         }
@@ -135,7 +131,7 @@ impl Runner {
 
     /// The error of a run that took too long.
     pub(crate) fn late(&self, limit: Duration) -> String {
-        format!("it took longer than its timeout of {}", text::span(limit))
+        format!("it took longer than its timeout of {limit:?}")
     }
 
     /// What is to be said beside an error if the limit on memory may be the cause. A process that gets no more memory is not

@@ -182,9 +182,9 @@ impl Talker {
     fn new(group: Arc<Group>, mut child: Child, runner: &Runner) -> Option<Self> {
         let (stdin, stdout, stderr) = (child.stdin.take()?, child.stdout.take()?, child.stderr.take()?);
         let (tail, (end, silent)) = (Arc::new(Tail::default()), watch::channel(false));
-        let listens = tail.clone();
+        let (listens, env) = (tail.clone(), runner.env.clone());
         runner.env.spawn(async move {
-            listens.follow(stderr).await;
+            listens.follow(stderr, &env).await;
             // The command may be gone already.
             let _ = end.send(true);
         });

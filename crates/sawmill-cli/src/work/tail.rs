@@ -1,10 +1,12 @@
 //! What a command says on stderr: passed on as it comes, in whole lines, and its end kept for the failure it may explain.
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::sync::{Mutex, MutexGuard};
 
+use sawmill::env::Env;
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::live::{self, Out};
 
 /// How much is kept.
 const KEPT: usize = 4096;
@@ -24,12 +26,14 @@ struct Heard {
 }
 
 impl Tail {
-    /// Listens to its end.
-    pub(crate) async fn follow(&self, mut stderr: impl AsyncRead + Unpin) {
+    /// Listens to its end. Whoever reads our own stderr may take his time: only this command waits for that.
+    pub(crate) async fn follow(&self, mut stderr: impl AsyncRead + Unpin, env: &Env) {
         let mut chunk = vec![0; 4096];
         while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
             let whole = self.heard().push(&chunk[..count]);
-            pass_on(&whole);
+            if !whole.is_empty() {
+                live::above_in_turn(Out::Stderr, whole, env).await;
+            }
         }
     }
 
@@ -70,15 +74,8 @@ impl Drop for Heard {
     fn drop(&mut self) {
         if !self.line.is_empty() {
             self.line.push(b'\n');
-            pass_on(&self.line);
+            live::above(&self.line);
         }
-    }
-}
-
-/// Our own stderr may be closed, and that is no reason to stop.
-fn pass_on(text: &[u8]) {
-    if !text.is_empty() {
-        let _ = std::io::stderr().lock().write_all(text);
     }
 }
 

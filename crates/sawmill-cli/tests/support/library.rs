@@ -1,9 +1,12 @@
 //! The library beside the program, on the same store: to push, and to see what became of it.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use sawmill::{DeadLetter, GroupStatus, MessageId, Push, Sawmill};
 use tokio::runtime::Runtime;
 
-use super::Place;
+use super::{Place, Running, until};
 
 /// The store of a place, opened by the library.
 pub struct Library {
@@ -65,4 +68,18 @@ impl Library {
             self.mill.dead_letters(topic, "default").await.unwrap().list(100_000).await.unwrap()
         })
     }
+}
+
+/// Stops a worker at a moment when it does not hold the lock of the database: nobody else could work until it goes on.
+pub fn freeze(place: &Place, worker: &Running) {
+    let database = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
+    database.busy_timeout(Duration::from_secs(1)).unwrap();
+    until("it is frozen without the lock", || {
+        worker.signal(Signal::STOP);
+        let free = database.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok();
+        if !free {
+            worker.signal(Signal::CONT);
+        }
+        free
+    });
 }

@@ -70,7 +70,14 @@ impl Place {
     pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sawmill"));
         command.args(args).current_dir(self.folder());
-        for name in ["SAWMILL_STORE", "SAWMILL_LEDGER", "SAWMILL_NAMESPACE", "SAWMILL_CONFIG", "NO_COLOR"] {
+        for name in [
+            "SAWMILL_STORE",
+            "SAWMILL_LEDGER",
+            "SAWMILL_NAMESPACE",
+            "SAWMILL_CONFIG",
+            "SAWMILL_LOG",
+            "NO_COLOR",
+        ] {
             command.env_remove(name);
         }
         command

@@ -1,0 +1,12 @@
+//! Looking after the program: its log, its configuration, its metrics, and its live line.
+
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod configuration;
+mod live;
+mod logging;
+mod metrics;
+mod reload;
