@@ -2,7 +2,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "some of these tests need time to pass")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
-#![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod support;
 
