@@ -79,6 +79,19 @@ fn colours_are_for_terminals_that_want_them() {
 }
 
 #[test]
+fn a_push_of_many_shows_how_far_it_is() {
+    let place = furnished();
+    place.write("lines.txt", &"x\n".repeat(20_000));
+    let push = "push clicks --lines --quiet < lines.txt";
+    let Some(seen) = on_a_terminal(&place, push, "", true) else { return };
+    assert!(seen.contains("messages pushed") && seen.contains("/s"), "{seen:?}");
+    assert!(seen.trim_end().ends_with("20000"), "the line is gone at the end: {seen:?}");
+    // Ids that are seen are progress enough, and nothing is drawn over them.
+    let seen = on_a_terminal(&place, "push clicks --lines < lines.txt", "", true).unwrap_or_default();
+    assert!(!seen.contains("messages pushed") && seen.lines().count() == 20_000);
+}
+
+#[test]
 fn a_person_is_asked_before_what_cannot_be_undone() {
     let place = furnished();
     let topics = || place.json(&["topic", "list"]).len();

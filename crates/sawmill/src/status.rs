@@ -12,7 +12,7 @@ use crate::topic::{GroupName, Lane, Topic};
 /// group was [sent elsewhere](Sawmill::seek): what is handled again is counted again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// Readable, and not handed out.
+    /// Readable, and with no worker.
     pub waiting: u64,
     /// Not due yet.
     pub scheduled: u64,
@@ -91,10 +91,11 @@ impl Sawmill {
         for state in &states {
             tally += state.tally;
         }
+        let given_back: u64 = states.iter().map(ShardState::given_back).sum();
         Ok(Count {
-            waiting: backlog.ready.iter().sum(),
+            waiting: backlog.ready.iter().sum::<u64>() + given_back,
             scheduled: backlog.aside,
-            claimed: states.iter().map(ShardState::claimed).sum(),
+            claimed: states.iter().map(ShardState::claimed).sum::<u64>() - given_back,
             tally,
             oldest: backlog.oldest,
         })

@@ -12,6 +12,7 @@ use sawmill::{ErrorKind, MessageId, Push, Sawmill, Timestamp};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::live::LiveLine;
 use crate::output::note;
 use crate::session::Session;
 use crate::{text, topic};
@@ -162,11 +163,20 @@ fn payload(argument: Option<&str>) -> Result<Bytes, Failure> {
 async fn push_lines(mill: &Sawmill, args: &PushArgs, session: &Session) -> Result<u64, Failure> {
     let mut lines = Lines::of_stdin(BATCH)?;
     let mut pushed = 0;
+    let began = session.env.now();
+    // Ids that run over a terminal are progress enough.
+    let ids_are_seen = !args.quiet && std::io::stdout().is_terminal();
+    let progress = (!ids_are_seen).then(|| LiveLine::new(&session.env));
     while let Some(batch) = lines.next().await {
         let Batch { first, lines, error } = batch;
         // A line that is wrong does not keep those before it from being pushed.
         let (messages, wrong) = messages(args, &lines);
         pushed += push_batch(mill, args, session, first, messages).await?;
+        if let Some(progress) = &progress {
+            let per_second = pushed as f64 / session.env.now().since(began).as_secs_f64().max(0.001);
+            let (pushed, rate) = (text::counted(pushed, "message"), text::count(per_second as u64));
+            progress.set(&format!("{}  {pushed} pushed  {rate}/s", args.topic));
+        }
         if let Some(failure) = wrong.or(error) {
             return Err(failure.at(format!("line {}", pushed + 1)).and(&so_far(pushed)));
         }
