@@ -11,6 +11,7 @@ use sawmill::{Error, ErrorKind};
 use crate::batch::{Batch, OpenTopic};
 use crate::error::{Failure, corrupt};
 use crate::row::{LAST_NUMBER, from_time, to_time};
+use crate::tail::{Appended, Changes};
 
 /// How many rows are looked at in one transaction that trims.
 const TRIM: i64 = 1_000;
@@ -96,6 +97,7 @@ fn append_new(
     topic: &Topic,
     records: &[Record],
 ) -> Result<(), Failure> {
+    let keeps = Changes::are_few(open.appended.len() + records.len());
     let chunks = records.chunks_exact(MANY);
     let rest = chunks.remainder();
     for (chunk, sql) in
@@ -108,6 +110,10 @@ fn append_new(
             let shard = open.known(topic, record.shard)?;
             insert.raw_bind_parameter(at, shard.next())?;
             shard.add();
+            if keeps {
+                let (number, message) = (shard.last().unsigned_abs(), message.clone());
+                open.appended.push(Appended { topic: open.id, shard: record.shard, number, message });
+            }
             insert.raw_bind_parameter(at + 1, message.id.as_u128().to_be_bytes())?;
             insert.raw_bind_parameter(at + 2, from_time(message.created))?;
             insert.raw_bind_parameter(at + 3, message.due.map(from_time))?;

@@ -8,6 +8,7 @@ use sawmill::topic::{MAX_SHARDS, Topic};
 
 use crate::error::{Failure, corrupt};
 use crate::row::{LAST_NUMBER, topic_id};
+use crate::tail::{Appended, Changes};
 
 /// The pieces of work of one write transaction.
 pub(crate) struct Batch<'c> {
@@ -20,12 +21,16 @@ pub(crate) struct Batch<'c> {
     /// True if a topic was deleted and its messages are still to be removed.
     pub(crate) leftovers: bool,
     topics: HashMap<i64, OpenTopic>,
+    /// What of this is worth knowing when it is committed.
+    changes: Changes,
 }
 
 /// A topic that is there, and those of its shards that were asked for.
 pub(crate) struct OpenTopic {
     pub(crate) id: i64,
     shards: Vec<Option<OpenShard>>,
+    /// The messages that were appended, if they are few.
+    pub(crate) appended: Vec<Appended>,
 }
 
 /// A shard's row as it will be when the transaction is committed.
@@ -35,6 +40,7 @@ pub(crate) struct OpenShard {
     last: i64,
     kept: i64,
     changed: bool,
+    trimmed: bool,
 }
 
 impl<'c> Batch<'c> {
@@ -46,6 +52,7 @@ impl<'c> Batch<'c> {
             entries_changed: false,
             leftovers: false,
             topics: HashMap::new(),
+            changes: Changes::default(),
         }
     }
 
@@ -54,7 +61,7 @@ impl<'c> Batch<'c> {
         let id = topic_id(topic)?;
         if !self.topics.contains_key(&id) {
             let shards = shards_of(self.connection, self.namespace, id)?.ok_or_else(|| topic.missing())?;
-            self.topics.insert(id, OpenTopic { id, shards: vec![None; usize::from(shards)] });
+            self.topics.insert(id, OpenTopic::new(id, shards));
         }
         match self.topics.get_mut(&id) {
             Some(open) => Ok((self.connection, open)),
@@ -65,24 +72,33 @@ impl<'c> Batch<'c> {
     /// Forgets a topic that this transaction has deleted.
     pub(crate) fn forget(&mut self, id: i64) {
         self.topics.remove(&id);
+        self.changes.delete(id);
         self.leftovers = true;
     }
 
-    /// Writes the counters. To be called last.
-    pub(crate) fn finish(&mut self) -> rusqlite::Result<()> {
+    /// Writes the counters. To be called last. Returns what is to be known when all is committed.
+    pub(crate) fn finish(mut self) -> rusqlite::Result<Changes> {
         let mut update =
             self.connection.prepare_cached("UPDATE shard SET last = ?2, kept = ?3 WHERE ref = ?1")?;
         for topic in self.topics.values_mut() {
-            for shard in topic.shards.iter_mut().flatten().filter(|shard| shard.changed) {
+            for (number, shard) in (0..).zip(&topic.shards) {
+                let Some(shard) = shard.filter(|shard| shard.changed) else { continue };
                 update.execute(params![shard.base >> 40, shard.last, shard.kept])?;
-                shard.changed = false;
+                if shard.trimmed {
+                    self.changes.trim(topic.id, number);
+                }
             }
+            topic.appended.drain(..).for_each(|appended| self.changes.append(appended));
         }
-        Ok(())
+        Ok(self.changes)
     }
 }
 
 impl OpenTopic {
+    fn new(id: i64, shards: u16) -> Self {
+        Self { id, shards: vec![None; usize::from(shards)], appended: Vec::new() }
+    }
+
     /// A shard of the topic.
     pub(crate) fn shard(
         &mut self,
@@ -142,7 +158,7 @@ impl OpenShard {
                 format!("shard {number} of topic t{topic} with numbers {reference}, {last} and {kept}");
             return Err(corrupt(what).into());
         }
-        Ok(Self { base: reference << 40, last, kept, changed: false })
+        Ok(Self { base: reference << 40, last, kept, changed: false, trimmed: false })
     }
 
     /// Where the next message goes, if there is room. It is counted only by [`OpenShard::add`].
@@ -165,7 +181,7 @@ impl OpenShard {
     /// Counts messages that were removed.
     pub(crate) fn remove(&mut self, count: u64) {
         self.kept = self.kept.saturating_sub_unsigned(count).max(0);
-        self.changed = true;
+        (self.changed, self.trimmed) = (true, true);
     }
 
     /// The last number given out.

@@ -15,12 +15,12 @@ use crate::error::{Failure, corrupt};
 impl Ledger for Sqlite {
     async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
         let (namespace, key) = (self.namespace(), key.clone());
-        self.readers().read(move |connection| get(connection, &namespace, key)).await
+        self.readers().read_lightly(move |connection| get(connection, &namespace, key)).await
     }
 
     async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
         let (namespace, prefix) = (self.namespace(), prefix.clone());
-        self.readers().read(move |connection| list(connection, &namespace, &prefix)).await
+        self.readers().read_lightly(move |connection| list(connection, &namespace, &prefix)).await
     }
 
     async fn commit(&self, write: Write) -> Result<Commit> {

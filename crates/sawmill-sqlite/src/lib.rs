@@ -1,7 +1,7 @@
 //! The SQLite engine of Sawmill: a log and a ledger in one file, for one machine.
 //!
 //! Any number of processes may use the file at once. An acknowledged write survives a crash of everything: the database
-//! runs with a write-ahead log that is synced at every commit. Concurrent writes share commits. The file must not lie on
+//! runs with a write-ahead log that is synced before a write is answered. Concurrent writes share commits. The file must not lie on
 //! a network file system, where SQLite's locks cannot be trusted.
 //!
 //! ```
@@ -37,8 +37,10 @@ mod reader;
 mod row;
 mod schema;
 mod store;
+mod tail;
 mod topics;
 mod touch;
+mod wal;
 mod writer;
 
 use std::path::{Path, PathBuf};

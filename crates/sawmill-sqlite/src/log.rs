@@ -8,6 +8,7 @@ use sawmill::topic::{Topic, TopicName, TopicSpec};
 use sawmill::{Message, MessageId, Result};
 
 use crate::read::Wish;
+use crate::row::topic_id;
 use crate::{CAPABILITIES, Sqlite, append, read, topics};
 
 /// How many messages are promoted in one transaction.
@@ -30,7 +31,7 @@ impl Log for Sqlite {
 
     async fn topic(&self, name: &TopicName) -> Result<Option<Topic>> {
         let (namespace, name) = (self.namespace(), name.clone());
-        self.readers().read(move |connection| topics::find(connection, &namespace, &name)).await
+        self.readers().read_lightly(move |connection| topics::find(connection, &namespace, &name)).await
     }
 
     async fn topics(&self) -> Result<Vec<Topic>> {
@@ -52,6 +53,13 @@ impl Log for Sqlite {
         let wish =
             |want: &Want| Ok(Wish { shard: want.shard, after: want.after.number()?, limit: want.limit });
         let wishes = wants.iter().map(wish).collect::<Result<Vec<Wish>>>()?;
+        // Most often somebody reads because something was appended a moment ago.
+        if wishes.iter().all(|wish| wish.shard < topic.shards)
+            && let Ok(id) = topic_id(topic)
+            && let Some(blocks) = self.tail().read(id, &wishes)
+        {
+            return Ok(blocks);
+        }
         let (namespace, topic) = (self.namespace(), topic.clone());
         self.readers().read(move |connection| read::read(connection, &namespace, &topic, &wishes)).await
     }
@@ -67,8 +75,10 @@ impl Log for Sqlite {
         let mut whole = Promoted::default();
         // Most often nothing is due: then there is nothing to write.
         let (namespace, asked) = (self.namespace(), topic.clone());
-        let next =
-            self.readers().read(move |connection| read::next_due(connection, &namespace, &asked)).await?;
+        let next = self
+            .readers()
+            .read_lightly(move |connection| read::next_due(connection, &namespace, &asked))
+            .await?;
         if next.is_none_or(|due| due > now) {
             return Ok(Promoted { moved: 0, next_due: next });
         }

@@ -159,7 +159,7 @@ fn connect(path: &Path) -> Result<Connection> {
         connection.set_prepared_statement_cache_capacity(64);
         // Without it, statements are planned anew whenever a bound value changes.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        // NORMAL would lose acknowledged commits when the power fails.
+        // NORMAL would lose the schema when the power fails. Where Sawmill writes later, it syncs itself.
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "cache_size", -16_000)?;
         Ok(connection)

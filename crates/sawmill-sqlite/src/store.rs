@@ -12,7 +12,8 @@ use sawmill::log::Hints;
 use crate::news::{Bells, hints};
 use crate::reader::Readers;
 use crate::schema;
-use crate::writer::Writer;
+use crate::tail::Tail;
+use crate::writer::{Told, Writer};
 
 /// A log and a ledger in a SQLite database. Clones share it; it is closed when the last of them is dropped, after
 /// what was asked of it is done. Dropping the last one waits for that; a closed database is one file again, without the
@@ -58,6 +59,7 @@ struct Open {
     namespace: Arc<str>,
     bells: Bells,
     tally: Arc<Tally>,
+    tail: Arc<Tail>,
     // Dropped in this order: the writer closes the last connection.
     readers: Readers,
     writer: Writer,
@@ -83,9 +85,10 @@ impl Sqlite {
         let connection = schema::open(path)?;
         let tally = Arc::new(Tally::default());
         let readers = Readers::start(path)?;
-        let bells = Bells::default();
-        let writer = Writer::start(connection, path, namespace.as_str(), bells.clone(), tally.clone())?;
-        let open = Open { namespace: namespace.as_str().into(), bells, tally, readers, writer };
+        let (bells, tail) = (Bells::default(), Arc::new(Tail::default()));
+        let told = Told { bells: bells.clone(), tally: tally.clone(), tail: tail.clone() };
+        let writer = Writer::start(connection, path, namespace.as_str(), told)?;
+        let open = Open { namespace: namespace.as_str().into(), bells, tally, tail, readers, writer };
         Ok(Sqlite { open: Arc::new(open) })
     }
 
@@ -101,6 +104,10 @@ impl Sqlite {
             writes: tally.writes.load(Ordering::Relaxed),
             looks: tally.looks.load(Ordering::Relaxed),
         }
+    }
+
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.open.tail
     }
 
     pub(crate) fn readers(&self) -> &Readers {

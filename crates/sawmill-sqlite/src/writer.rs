@@ -15,8 +15,10 @@ use crate::batch::Batch;
 use crate::error::{Failure, explain, explain_commit, unknown};
 use crate::news::{Bells, Ear, Written};
 use crate::store::Tally;
+use crate::tail::Tail;
 use crate::topics;
 use crate::touch::{Listener, Toucher};
+use crate::wal::Wal;
 
 /// How many pieces of work may wait. Who comes later waits before queueing.
 const QUEUE: usize = 1024;
@@ -31,6 +33,13 @@ pub(crate) struct Writer {
     /// Hears of other processes, since somebody wants to; none if the system cannot tell.
     listener: OnceLock<Option<Listener>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Who is told of what is written.
+pub(crate) struct Told {
+    pub(crate) bells: Bells,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) tail: Arc<Tail>,
 }
 
 /// What the thread is sent.
@@ -104,27 +113,21 @@ where
 }
 
 impl Writer {
-    pub(crate) fn start(
-        connection: Connection,
-        path: &Path,
-        namespace: &str,
-        bells: Bells,
-        tally: Arc<Tally>,
-    ) -> Result<Self> {
+    pub(crate) fn start(connection: Connection, path: &Path, namespace: &str, told: Told) -> Result<Self> {
         let (letters, received) = channel();
+        connection.pragma_update(None, "synchronous", "NORMAL").map_err(|error| explain(&error))?;
+        let wal = Wal::new(path).map_err(|error| crate::no_thread(path, error))?;
         let ear = Ear::new(&connection).map_err(|error| explain(&error))?;
         let toucher = Toucher::new(path).map_err(|error| crate::no_thread(path, error))?;
         let touches = toucher.clone();
         let desk = Desk {
             connection,
             namespace: namespace.to_owned(),
-            bells,
+            told,
             ear,
-            tally,
             toucher: touches,
             leftovers: true,
-            syncs: true,
-            held_back: None,
+            wal,
         };
         let thread = thread::Builder::new()
             .name("sawmill-sqlite-writer".to_owned())
@@ -201,18 +204,15 @@ impl Drop for Writer {
 
 /// What the thread has before it.
 struct Desk {
+    // Closed before the connection, which removes the file.
+    wal: Wal,
     connection: Connection,
     namespace: String,
-    bells: Bells,
+    told: Told,
     ear: Ear,
-    tally: Arc<Tally>,
     toucher: Toucher,
     /// True if there may be messages of deleted topics to remove.
     leftovers: bool,
-    /// True if the next transaction syncs the disk.
-    syncs: bool,
-    /// Work that came too late for a transaction that does not sync the disk, and needs one that does.
-    held_back: Option<Box<dyn Work>>,
 }
 
 /// Where a transaction broke.
@@ -226,11 +226,7 @@ impl Desk {
     fn work_off(mut self, letters: &Receiver<Letter>) {
         loop {
             let mut inbox = Inbox { letters, heard: Written::default(), hears: false };
-            let first = match self.held_back.take() {
-                Some(work) => Ok(Some(work)),
-                None => self.next(letters).map(|letter| inbox.open(letter)),
-            };
-            match first {
+            match self.next(letters).map(|letter| inbox.open(letter)) {
                 Ok(Some(first)) => {
                     let works = std::iter::once(first).chain(inbox.all_work()).collect();
                     self.commit(works, Some(&mut inbox));
@@ -240,7 +236,7 @@ impl Desk {
                 // It did not wait: there is something else to do.
                 Err(RecvTimeoutError::Timeout) if self.leftovers => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    self.tally.looks.fetch_add(1, Ordering::Relaxed);
+                    self.told.tally.looks.fetch_add(1, Ordering::Relaxed);
                     inbox.heard = Written::ANYTHING;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -255,8 +251,8 @@ impl Desk {
                 self.ear.hears();
             }
             let heard = if self.ear.must_ask() { Written::ANYTHING } else { inbox.heard };
-            if heard != Written::default() && self.bells.are_heard() {
-                self.bells.ring(self.ear.ask(&self.connection, heard));
+            if heard != Written::default() && self.told.bells.are_heard() {
+                self.told.bells.ring(self.ear.ask(&self.connection, heard));
             }
         }
     }
@@ -265,21 +261,11 @@ impl Desk {
     fn next(&self, letters: &Receiver<Letter>) -> Result<Letter, RecvTimeoutError> {
         if self.leftovers {
             letters.recv_timeout(std::time::Duration::ZERO)
-        } else if self.bells.are_heard() {
+        } else if self.told.bells.are_heard() {
             letters.recv_timeout(self.ear.pause())
         } else {
             letters.recv().map_err(|_| RecvTimeoutError::Disconnected)
         }
-    }
-
-    /// Has the next transaction sync the disk, or not. Without it a commit outlives the process, and is on the disk with the
-    /// next one that syncs.
-    fn sync(&mut self, syncs: bool) -> rusqlite::Result<()> {
-        if self.syncs != syncs {
-            self.connection.pragma_update(None, "synchronous", if syncs { "FULL" } else { "NORMAL" })?;
-            self.syncs = syncs;
-        }
-        Ok(())
     }
 
     /// Does these pieces of work, and what comes meanwhile, and answers their callers. If they cannot be committed
@@ -287,12 +273,8 @@ impl Desk {
     fn commit(&mut self, mut works: Vec<Box<dyn Work>>, inbox: Option<&mut Inbox<'_>>) {
         let broken = match self.transact(&mut works, inbox) {
             Ok(written) => {
-                works.into_iter().for_each(|work| work.answer());
+                self.answer(works);
                 self.toucher.touch(written);
-                // Most often a push is next, which should not wait for this.
-                if let Err(error) = self.sync(true) {
-                    tracing::debug!(%error, "the next transaction tries again to be one that syncs");
-                }
                 return;
             }
             Err(broken) => broken,
@@ -314,13 +296,27 @@ impl Desk {
         }
     }
 
+    /// Answers the callers of what is committed, those of what must last when it is on the disk.
+    fn answer(&mut self, works: Vec<Box<dyn Work>>) {
+        let (lasting, light): (Vec<_>, Vec<_>) = works.into_iter().partition(|work| work.is_lasting());
+        light.into_iter().for_each(|work| work.answer());
+        if lasting.is_empty() {
+            return;
+        }
+        match self.wal.sync() {
+            Ok(()) => lasting.into_iter().for_each(|work| work.answer()),
+            Err(error) => {
+                let why = format!("for good: it could not be synced to the disk ({error})");
+                lasting.into_iter().for_each(|work| work.fail(unknown(&why)));
+            }
+        }
+    }
+
     fn transact(
         &mut self,
         works: &mut Vec<Box<dyn Work>>,
         mut inbox: Option<&mut Inbox<'_>>,
     ) -> Result<Written, Broken> {
-        let lasting = works.iter().any(|work| work.is_lasting());
-        self.sync(lasting).map_err(Broken::Begin)?;
         let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
         run("BEGIN IMMEDIATE").map_err(Broken::Begin)?;
         let mut batch = Batch::new(&self.connection, &self.namespace);
@@ -329,20 +325,17 @@ impl Desk {
             work.attempt(&mut batch).map_err(Broken::Work)?;
             weight = weight.saturating_add(work.weight());
             done += 1;
-            if done == works.len() && weight < HEAVY && self.held_back.is_none() {
-                let more = inbox.as_mut().and_then(|inbox| inbox.more_work());
-                match more {
-                    Some(work) if work.is_lasting() && !lasting => self.held_back = Some(work),
-                    more => works.extend(more),
-                }
+            if done == works.len() && weight < HEAVY {
+                works.extend(inbox.as_mut().and_then(|inbox| inbox.more_work()));
             }
         }
-        batch.finish().map_err(Broken::Work)?;
         let written = Written { messages: batch.messages_changed, entries: batch.entries_changed };
         let leftovers = batch.leftovers;
+        let changes = batch.finish().map_err(Broken::Work)?;
         run("COMMIT").map_err(Broken::Commit)?;
         self.leftovers |= leftovers;
-        self.bells.ring(written);
+        self.told.tail.add(changes);
+        self.told.bells.ring(written);
         Ok(written)
     }
 }

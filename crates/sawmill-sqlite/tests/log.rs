@@ -102,6 +102,8 @@ async fn a_shard_is_read_in_order_block_by_block() {
     log.append(&topic, NOW, records(1, [5, 3, 9])).await.unwrap();
     log.append(&topic, NOW, records(1, [1, 2])).await.unwrap();
     log.append(&topic, NOW, records(2, [100])).await.unwrap();
+    // One who has not appended them reads them from the file.
+    let log = place.open();
     let first = read(&log, &topic, 1, &Position::default(), 2).await;
     assert_eq!((id_list(&first.messages), first.more), (vec![5, 3], true));
     let second = read(&log, &topic, 1, &first.end, 3).await;

@@ -5,7 +5,6 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::process::Command;
-#[cfg(target_os = "linux")]
 use std::time::Duration;
 
 use sawmill::ErrorKind;
@@ -14,7 +13,7 @@ use sawmill::env::Env;
 use sawmill::ledger::{Commit, EntryKey, Ledger, Version, Write};
 #[cfg(target_os = "linux")]
 use sawmill::log::Hints;
-use sawmill::log::{Log, Position};
+use sawmill::log::{Log, Position, Want};
 use sawmill_sqlite::Sqlite;
 use support::{NOW, Place, id_list, ids, message, read, records, soon, topic};
 
@@ -41,6 +40,41 @@ async fn two_openings_see_what_the_other_writes_and_hear_of_it() {
     assert_eq!(one.commit(write).await.unwrap(), Commit::Done(Version(1)));
     soon("a hint of the other's commit", later.next()).await;
     assert!(two.get(&EntryKey::raw("a")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn what_was_just_appended_here_is_read_with_what_others_appended_in_between() {
+    let place = Place::new();
+    let (one, two) = (place.open(), place.open());
+    let topic = topic(&one, "emails", 2).await;
+    for id in (1..=30).step_by(3) {
+        one.append(&topic, NOW, records(0, [id])).await.unwrap();
+        two.append(&topic, NOW, records(0, [id + 1])).await.unwrap();
+        one.append(&topic, NOW, records(0, [id + 2])).await.unwrap();
+        for log in [&one, &two] {
+            assert_eq!(ids(log, &topic, 0).await, (1..=id + 2).collect::<Vec<_>>());
+        }
+    }
+    // A shard that was left out for the sake of one at hand is read when it is asked for again.
+    two.append(&topic, NOW, records(1, [100])).await.unwrap();
+    let last = Position::from_number(29);
+    let wants = [(1, Position::default()), (0, last)].map(|(shard, after)| Want { shard, after, limit: 9 });
+    let blocks = one.read(&topic, &wants).await.unwrap();
+    assert_eq!(id_list(&blocks[1].messages), [30]);
+    assert!(blocks[0].more || id_list(&blocks[0].messages) == [100]);
+    assert_eq!(ids(&one, &topic, 1).await, [100]);
+    // What is trimmed or deleted is gone.
+    let end = read(&two, &topic, 1, &Position::default(), 9).await.end;
+    assert_eq!(
+        one.trim(&topic, 0, &[Position::from_number(30)], NOW + Duration::from_secs(1)).await.unwrap(),
+        30
+    );
+    assert_eq!(ids(&one, &topic, 0).await, []);
+    one.append(&topic, NOW, records(1, [101])).await.unwrap();
+    assert_eq!(id_list(&read(&one, &topic, 1, &end, 9).await.messages), [101]);
+    assert!(one.delete_topic(&topic).await.unwrap());
+    let want = Want { shard: 1, after: end, limit: 9 };
+    assert_eq!(one.read(&topic, &[want]).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[cfg(target_os = "linux")]

@@ -73,7 +73,15 @@ pub(crate) async fn read(log: &Sqlite, topic: &Topic, shard: u16, after: &Positi
 
 /// The ids of everything in a shard.
 pub(crate) async fn ids(log: &Sqlite, topic: &Topic, shard: u16) -> Vec<u128> {
-    id_list(&read(log, topic, shard, &Position::default(), 1_000_000).await.messages)
+    let (mut after, mut ids) = (Position::default(), Vec::new());
+    loop {
+        let block = read(log, topic, shard, &after, 1_000_000).await;
+        ids.extend(id_list(&block.messages));
+        if !block.more {
+            return ids;
+        }
+        after = block.end;
+    }
 }
 
 pub(crate) fn id_list(messages: &[Message]) -> Vec<u128> {

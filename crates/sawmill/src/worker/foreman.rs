@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::trouble::Trouble;
-use super::{Shared, SourceSpec, slot};
+use super::{Delivery, Shared, SourceSpec, slot};
 use crate::claim::{Claim, WorkerId};
 use crate::clock::Moment;
 use crate::error::{ErrorKind, Result};
@@ -22,8 +22,11 @@ use crate::member::Sightings;
 use crate::planted::{self, Bug};
 use crate::shard::ShardState;
 
-/// How long a finished claim may stay open in the ledger, in the hope that a grab takes its report along.
-pub(super) const LINGER: Duration = Duration::from_millis(20);
+/// How long a finished claim may stay open in the ledger, in the hope that a grab takes its report along, or that others
+/// go with it.
+pub(super) const LINGER: Duration = Duration::from_millis(200);
+/// The same if somebody waits for it, or if what is not reported would be taken for lost.
+pub(super) const SHORT_LINGER: Duration = Duration::from_millis(20);
 /// How often progress is reported while a claim is being worked.
 pub(super) const PROGRESS: Duration = Duration::from_millis(500);
 /// After how many news that led to nothing, and how long, there is a pause before the next.
@@ -31,8 +34,10 @@ const FRUITLESS_NEWS: u32 = 10;
 const NEWS_PAUSE: Duration = Duration::from_millis(5);
 /// The shortest time between two looks around, whatever the hints say.
 pub(super) const SHORTEST_LOOK: Duration = Duration::from_millis(100);
-/// The shortest wait when nothing happens.
+/// The shortest wait when nothing happens, and how much of the longest it is at least: where hints can be relied on, there is
+/// no hurry to look for lost ones, and a look may be in the way of what comes next.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
+const FIRST_PART: u32 = 32;
 
 /// What the foreman knows of a shard, in the order of [`Shared::sources`].
 pub(super) struct Source {
@@ -105,7 +110,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         look_well_from: Moment::default(),
         fruitless_news: 0,
         drain: 0,
-        wait: FIRST_WAIT,
+        wait: first_wait(shared.poll),
         shared: shared.clone(),
     };
     let mut news = shared.builder.mill.log().news();
@@ -119,7 +124,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
         match round {
             Ok(true) => {
-                foreman.wait = FIRST_WAIT;
+                foreman.wait = first_wait(shared.poll);
                 foreman.fruitless_news = 0;
                 // While there is plenty to do of one topic, there may be news of one that has priority.
                 if foreman.has_priorities() && news.next().now_or_never().is_some() {
@@ -140,6 +145,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
     foreman.leave().await;
     shared.saw_last_round();
+}
+
+fn first_wait(poll: Duration) -> Duration {
+    FIRST_WAIT.max(poll / FIRST_PART)
 }
 
 impl Foreman {
@@ -204,6 +213,15 @@ impl Foreman {
         nothing_left && adopted && self.shared.bench().is_idle()
     }
 
+    /// How long the report of a finished claim may wait.
+    pub(super) fn linger(&self) -> Duration {
+        let awaited = self.shared.drains.load(Ordering::SeqCst) > *self.shared.drained.borrow();
+        match awaited || self.shared.builder.delivery == Delivery::AtMostOnce {
+            true => SHORT_LINGER,
+            false => LINGER,
+        }
+    }
+
     /// True if there are several topics, so that one has priority over another.
     pub(super) fn has_priorities(&self) -> bool {
         self.shared.builder.topics.len() > 1
@@ -227,8 +245,10 @@ impl Foreman {
         {
             let bench = self.shared.bench();
             has_room = (0..self.shared.builder.topics.len()).any(|topic| bench.room(topic, now) > 0);
-            if !bench.dirty().is_empty() || bench.has_failed() {
-                until = until.min(now + LINGER);
+            if bench.has_failed() {
+                until = until.min(now + SHORT_LINGER);
+            } else if !bench.dirty().is_empty() {
+                until = until.min(now + self.linger());
             }
             until = bench.next_wait(now).map_or(until, |next| until.min(next));
         }

@@ -1,6 +1,8 @@
 //! Grabbing: read the next block of a shard, then one write that claims it and moves the cursor.
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 
 use super::decide::{Change, Decided, decide};
 use super::foreman::{Foreman, Maybe};
@@ -103,9 +105,11 @@ impl Foreman {
 
         let mut changes = Vec::new();
         let mut left = room;
+        let found = has_messages(&blocks);
         for (index, mut block) in blocks {
             if block.messages.is_empty() {
-                self.sources[index].maybe = Maybe::No;
+                // One that was left out for the sake of another is read next.
+                self.sources[index].maybe = if found && block.more { Maybe::Unknown } else { Maybe::No };
                 continue;
             }
             if block.messages.len() > left {
@@ -114,7 +118,11 @@ impl Foreman {
                 continue;
             }
             left -= block.messages.len();
-            self.sources[index].maybe = if block.more { Maybe::Yes } else { Maybe::No };
+            self.sources[index].maybe = match block.more {
+                true if block.messages.len() >= limit => Maybe::Yes,
+                true => Maybe::Unknown,
+                false => Maybe::No,
+            };
             if planted::is(Bug::CursorTooFar) && block.messages.len() > 1 {
                 block.messages.pop();
             }
@@ -193,10 +201,10 @@ impl Foreman {
         Ok(())
     }
 
-    /// Reads the picked sources after their cursors.
+    /// Reads the picked sources after their cursors, or some of them, if there are messages.
     async fn read(&self, picked: &[usize], limit: usize) -> Result<Vec<(usize, Block)>> {
         let log = self.shared.builder.mill.log();
-        let mut blocks = Vec::new();
+        let mut reads = Vec::new();
         for topic in self.shared.topics() {
             let (mut indexes, mut wants) = (Vec::new(), Vec::new());
             for index in picked.iter().copied().filter(|index| self.spec(*index).topic.uid == topic.uid) {
@@ -207,11 +215,24 @@ impl Foreman {
             }
             if !wants.is_empty() {
                 self.shared.counts().reads += 1;
-                blocks.extend(indexes.into_iter().zip(log.read(&topic, &wants).await?));
+                reads.push(async move { (indexes, log.read(&topic, &wants).await) });
+            }
+        }
+        // A topic and its lanes at once. What has come first need not wait for the others: they are read when it is claimed.
+        let mut reads: FuturesUnordered<_> = reads.into_iter().collect();
+        let mut blocks = Vec::new();
+        while let Some((indexes, read)) = reads.next().await {
+            blocks.extend(indexes.into_iter().zip(read?));
+            if has_messages(&blocks) {
+                break;
             }
         }
         Ok(blocks)
     }
+}
+
+fn has_messages(blocks: &[(usize, Block)]) -> bool {
+    blocks.iter().any(|(_, block)| !block.messages.is_empty())
 }
 
 /// What one try to grab has brought.

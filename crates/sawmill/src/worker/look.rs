@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use super::decide::{Change, Decided, decide};
 use super::foreman::{Foreman, SHORTEST_LOOK, Source};
@@ -15,8 +15,8 @@ use crate::cancel::Unwanted;
 use crate::claim::{Claim, Token, WorkerId};
 use crate::clock::Moment;
 use crate::error::Result;
-use crate::ledger::{Commit, EntryKey, Version, Write};
-use crate::member::{InUse, Member, lease};
+use crate::ledger::{Commit, Entry, EntryKey, Version, Write};
+use crate::member::{InUse, Member, beat_interval, lease};
 use crate::message::Message;
 use crate::planted::{self, Bug};
 use crate::retry::Next;
@@ -47,7 +47,12 @@ impl Foreman {
         }
         let now = env.now();
         self.look_from = now + interval / 2;
-        self.look_at = now + env.dice().jitter(interval) + interval / 4;
+        // A beat wakes the foreman, and the look goes with it: only if beats are rarer does it have a time of its own.
+        let own = match beat_interval(shared.builder.ttl) <= interval {
+            true => interval * 5 / 4,
+            false => env.dice().jitter(interval),
+        };
+        self.look_at = now + own + interval / 4;
         if let Some(death) = self.sightings.first_death() {
             self.look_at = self.look_at.min(death.max(now + SHORTEST_LOOK));
         }
@@ -58,10 +63,12 @@ impl Foreman {
     async fn look_around(&mut self, me: &WorkerId) -> Result<()> {
         let shared = self.shared.clone();
         let ledger = shared.builder.mill.ledger();
-        for topic in shared.topics() {
-            let entries = ledger.list(&EntryKey::shards(&topic, &shared.group)).await?;
+        let topics = shared.topics();
+        let keys: Vec<EntryKey> = topics.iter().map(|topic| EntryKey::shards(topic, &shared.group)).collect();
+        let lists = join_all(keys.iter().map(|key| ledger.list(key))).await;
+        for (topic, entries) in topics.into_iter().zip(lists) {
             let entries: BTreeMap<_, _> =
-                entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+                entries?.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
             for index in (0..self.sources.len()).filter(|index| shared.sources[*index].topic.uid == topic.uid)
             {
                 match entries.get(&self.spec(index).key) {
@@ -127,16 +134,20 @@ impl Foreman {
     /// Looks which topics are paused, and at who is there. True if somebody has come or gone.
     async fn see_others(&mut self, me: &WorkerId) -> Result<bool> {
         let began = self.shared.env().now();
-        let mut sights = self.see_pauses().await?;
-        let changed = self.meet_members(me, &mut sights).await?;
+        let members = EntryKey::members(&self.shared.group);
+        // What this worker's entry says of limits is looked at before the members are listed.
+        let said = self.shared.bench().says();
+        let (sights, entries) =
+            join(self.see_pauses(said), self.shared.builder.mill.ledger().list(&members)).await;
+        let mut sights = sights?;
+        let changed = self.meet_members(me, entries?, &mut sights).await?;
         self.looked(me, began, &sights);
         Ok(changed)
     }
 
-    /// Which topics are paused; and what this worker's entry says of limits before the members are listed.
-    async fn see_pauses(&self) -> Result<Vec<Sight>> {
+    /// Which topics are paused; and what this worker's entry says of limits.
+    async fn see_pauses(&self, said: Vec<InUse>) -> Result<Vec<Sight>> {
         let (mill, group) = (&self.shared.builder.mill, &self.shared.group);
-        let said = self.shared.bench().says();
         let bases = self.shared.bases();
         let pauses = join_all(bases.iter().map(|topic| mill.is_paused(topic, group))).await;
         let sight =
@@ -155,11 +166,15 @@ impl Foreman {
         }
     }
 
-    /// Reads who is there, and declares the silent dead. True if somebody has come or gone.
-    async fn meet_members(&mut self, me: &WorkerId, sights: &mut [Sight]) -> Result<bool> {
+    /// Takes note of who is there, and declares the silent dead. True if somebody has come or gone.
+    async fn meet_members(
+        &mut self,
+        me: &WorkerId,
+        mut entries: Vec<Entry>,
+        sights: &mut [Sight],
+    ) -> Result<bool> {
         let shared = self.shared.clone();
         let ledger = shared.builder.mill.ledger();
-        let mut entries = ledger.list(&EntryKey::members(&shared.group)).await?;
         let others: Vec<_> =
             entries.iter().filter(|entry| entry.key.last() != me.as_str()).cloned().collect();
         for silent in self.sightings.look(&others, shared.env().now(), shared.builder.ttl) {

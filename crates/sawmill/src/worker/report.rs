@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::decide::{Change, Decided, decide};
-use super::foreman::{Foreman, LINGER, PROGRESS};
+use super::foreman::{Foreman, PROGRESS, SHORT_LINGER};
 use super::item::{Copy, Failed, Ticket};
 use super::journal::Journal;
 use super::slot;
@@ -71,16 +71,16 @@ impl Foreman {
             let seldom = bench.in_hand() > 0
                 && bench.is_quick()
                 && self.shared.builder.delivery != Delivery::AtMostOnce;
-            let pause = if seldom { PROGRESS } else { LINGER };
+            let pause = if seldom { PROGRESS } else { self.linger() };
             (bench.dirty(), if bench.is_full() { Duration::ZERO } else { pause })
         };
         let released: Vec<usize> = {
             let bench = self.shared.bench();
             (0..self.sources.len()).filter(|index| bench.is_closed(*index)).collect()
         };
-        let due =
-            |index: &usize| now.since(self.sources[*index].written) >= pause || released.contains(index);
-        let mut wanted: Vec<usize> = dirty.into_iter().filter(due).collect();
+        let due = |index: &usize| now.since(self.sources[*index].written) >= pause;
+        // When one is due all others go with it, in one transaction where the engine can.
+        let mut wanted = if dirty.iter().any(due) { dirty } else { Vec::new() };
         wanted.extend(released.iter().copied());
         wanted.sort_unstable();
         wanted.dedup();
@@ -296,7 +296,7 @@ impl Foreman {
             if self.adopted.is_empty() && shared.bench().is_empty() {
                 return true;
             }
-            shared.env().sleep(LINGER).await;
+            shared.env().sleep(SHORT_LINGER).await;
         }
     }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
@@ -67,13 +68,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
     topics.extend(dead.into_iter().map(|topic| Tended { keeps_aside: false, ..tended(topic) }));
     let mut news = shared.builder.mill.log().news();
     loop {
-        for tended in &mut topics {
-            if let Err(error) = tend(&shared, tended).await {
-                // What is due stays due: it waits for the usual pause.
-                tended.next_due = None;
-                tracing::debug!(%error, topic = %tended.topic.name, "tending failed; it will be tried again");
-            }
-        }
+        // All at once: an idle worker wakes once for them.
+        join_all(topics.iter_mut().map(|tended| tend_or_wait(&shared, tended))).await;
         let holds_any = topics.iter().any(|tended| tended.mine);
         let mut pause =
             next_of(&topics, |tended| Some(tended.check_at)).map_or(Duration::MAX, |at| at.since(env.now()));
@@ -98,6 +94,14 @@ pub(super) async fn run(shared: Arc<Shared>) {
 /// The first time of those that some topics have.
 fn next_of<T: Ord>(topics: &[Tended], time: impl Fn(&Tended) -> Option<T>) -> Option<T> {
     topics.iter().filter_map(time).min()
+}
+
+async fn tend_or_wait(shared: &Shared, tended: &mut Tended) {
+    if let Err(error) = tend(shared, tended).await {
+        // What is due stays due: it waits for the usual pause.
+        tended.next_due = None;
+        tracing::debug!(%error, topic = %tended.topic.name, "tending failed; it will be tried again");
+    }
 }
 
 async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {

@@ -1,0 +1,105 @@
+//! The tail: the messages that this process has appended last. A worker that is told of a push reads the message from here,
+//! without waking a thread that would ask the database.
+//!
+//! It answers only where it cannot be wrong, whatever other processes do. A message never changes, and numbers in a shard
+//! have no gaps but by trimming; so the message with the next number is what comes next. That there is no such message only
+//! the database can tell: a shard of which nothing is here is answered as one that was not read to its end.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+
+use sawmill::Message;
+use sawmill::log::{Block, Position, Span};
+
+use crate::read::Wish;
+
+/// The most messages that are kept, and the largest payload of one.
+const MOST: usize = 64;
+const LARGEST: usize = 16 << 10;
+
+/// See the [module](self). In the order of appending.
+#[derive(Default)]
+pub(crate) struct Tail(Mutex<VecDeque<Appended>>);
+
+/// A message that was appended.
+pub(crate) struct Appended {
+    pub(crate) topic: i64,
+    pub(crate) shard: u16,
+    pub(crate) number: u64,
+    pub(crate) message: Message,
+}
+
+/// What a transaction changes of the log, as far as it matters here.
+#[derive(Default)]
+pub(crate) struct Changes {
+    appended: Vec<Appended>,
+    /// Shards of which something was removed.
+    trimmed: Vec<(i64, u16)>,
+    deleted: Vec<i64>,
+}
+
+impl Changes {
+    /// True if so many messages are worth keeping: of a large push a worker reads blocks, and not the last one first.
+    pub(crate) fn are_few(count: usize) -> bool {
+        count <= MOST
+    }
+
+    pub(crate) fn append(&mut self, appended: Appended) {
+        if appended.message.payload.len() <= LARGEST && self.appended.len() < MOST {
+            self.appended.push(appended);
+        }
+    }
+
+    pub(crate) fn trim(&mut self, topic: i64, shard: u16) {
+        self.trimmed.push((topic, shard));
+    }
+
+    pub(crate) fn delete(&mut self, topic: i64) {
+        self.deleted.push(topic);
+    }
+}
+
+impl Tail {
+    fn recent(&self) -> MutexGuard<'_, VecDeque<Appended>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A transaction was committed.
+    pub(crate) fn add(&self, changes: Changes) {
+        let Changes { appended, trimmed, deleted } = changes;
+        let mut recent = self.recent();
+        recent.extend(appended);
+        let surplus = recent.len().saturating_sub(MOST);
+        recent.drain(..surplus);
+        if !trimmed.is_empty() || !deleted.is_empty() {
+            recent.retain(|one| !trimmed.contains(&(one.topic, one.shard)) && !deleted.contains(&one.topic));
+        }
+    }
+
+    /// The blocks of which the first messages are here; the others are empty, and there may be more. `None` if there is
+    /// nothing for any wish.
+    pub(crate) fn read(&self, topic: i64, wishes: &[Wish]) -> Option<Vec<Block>> {
+        let recent = self.recent();
+        let blocks: Vec<Block> = wishes.iter().map(|wish| block(&recent, topic, wish)).collect();
+        blocks.iter().any(|block| !block.messages.is_empty()).then_some(blocks)
+    }
+}
+
+/// The messages that follow a number without a gap.
+fn block(recent: &VecDeque<Appended>, topic: i64, wish: &Wish) -> Block {
+    let of_shard = recent.iter().filter(|one| one.topic == topic && one.shard == wish.shard);
+    let later = of_shard.filter(|one| one.number > wish.after).take(wish.limit);
+    let run = (1..).zip(later).take_while(|(nth, one)| one.number - wish.after == *nth);
+    let messages: Vec<Message> = run.map(|(_, one)| one.message.clone()).collect();
+    let end = wish.after.saturating_add(messages.len() as u64);
+    Block {
+        span: Span::from_range(wish.after, end, messages.len()),
+        messages,
+        end: Position::from_number(end),
+        more: true,
+    }
+}
+
+#[cfg(test)]
+#[path = "tail_tests.rs"]
+mod tests;

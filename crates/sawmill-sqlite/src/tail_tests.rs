@@ -1,0 +1,114 @@
+use sawmill::MessageId;
+use sawmill::clock::Timestamp;
+
+use super::*;
+
+fn appended(topic: i64, shard: u16, number: u64) -> Appended {
+    let message = Message {
+        id: MessageId::from_u128(number.into()),
+        key: None,
+        payload: number.to_string().into(),
+        headers: Default::default(),
+        due: None,
+        created: Timestamp::from_millis(1),
+    };
+    Appended { topic, shard, number, message }
+}
+
+/// Commits the append of these numbers to shard 0 of topic 1.
+fn append(tail: &Tail, numbers: impl IntoIterator<Item = u64>) {
+    let mut changes = Changes::default();
+    numbers.into_iter().for_each(|number| changes.append(appended(1, 0, number)));
+    tail.add(changes);
+}
+
+fn wish(shard: u16, after: u64, limit: usize) -> Wish {
+    Wish { shard, after, limit }
+}
+
+/// The numbers of the messages after this one in shard 0 of topic 1.
+fn read(tail: &Tail, after: u64, limit: usize) -> Option<Vec<u128>> {
+    let blocks = tail.read(1, &[wish(0, after, limit)])?;
+    Some(blocks[0].messages.iter().map(|message| message.id.as_u128()).collect())
+}
+
+#[test]
+fn what_follows_is_read_in_order_and_no_further_than_wanted() {
+    let tail = Tail::default();
+    assert_eq!(read(&tail, 0, 10), None, "nothing is known");
+    append(&tail, [1, 2]);
+    append(&tail, [3]);
+    assert_eq!(read(&tail, 0, 10), Some(vec![1, 2, 3]));
+    assert_eq!(read(&tail, 1, 1), Some(vec![2]));
+    assert_eq!(read(&tail, 3, 10), None, "whether there is more only the database can tell");
+    assert_eq!(read(&tail, 0, 0), None);
+    assert_eq!(read(&tail, u64::MAX, 10), None);
+    let block = tail.read(1, &[wish(0, 1, 10)]).unwrap().remove(0);
+    assert_eq!((block.end, block.span), (Position::from_number(3), Span::from_range(1, 3, 2)));
+    assert!(block.more, "others may have appended");
+}
+
+#[test]
+fn what_another_process_has_appended_in_between_is_not_passed_over() {
+    let tail = Tail::default();
+    append(&tail, [1, 2]);
+    append(&tail, [5, 6]);
+    assert_eq!(read(&tail, 0, 10), Some(vec![1, 2]));
+    assert_eq!(read(&tail, 2, 10), None, "3 and 4 are another's");
+    assert_eq!(read(&tail, 3, 10), None);
+    assert_eq!(read(&tail, 4, 10), Some(vec![5, 6]));
+}
+
+#[test]
+fn a_shard_of_which_nothing_is_here_may_have_more() {
+    let tail = Tail::default();
+    append(&tail, [1]);
+    assert!(tail.read(2, &[wish(0, 0, 10)]).is_none(), "another topic");
+    let blocks = tail.read(1, &[wish(3, 7, 10), wish(0, 0, 10)]).unwrap();
+    assert!(blocks[0].messages.is_empty() && blocks[0].more);
+    assert_eq!(blocks[0].end, Position::from_number(7));
+    assert_eq!(blocks[1].messages.len(), 1);
+}
+
+#[test]
+fn what_was_trimmed_or_deleted_is_not_read() {
+    let tail = Tail::default();
+    let fill = || {
+        let mut changes = Changes::default();
+        for (topic, shard) in [(1, 0), (1, 1), (2, 0)] {
+            changes.append(appended(topic, shard, 1));
+        }
+        tail.add(changes);
+    };
+    let left =
+        || [(1, 0), (1, 1), (2, 0)].map(|(topic, shard)| tail.read(topic, &[wish(shard, 0, 10)]).is_some());
+    fill();
+    let mut changes = Changes::default();
+    changes.trim(1, 1);
+    tail.add(changes);
+    assert_eq!(left(), [true, false, true]);
+    let mut changes = Changes::default();
+    changes.append(appended(1, 0, 2));
+    changes.delete(1);
+    tail.add(changes);
+    assert_eq!(left(), [false, false, true]);
+}
+
+#[test]
+fn it_stays_small() {
+    let tail = Tail::default();
+    append(&tail, 1..=50);
+    append(&tail, 51..=100);
+    assert_eq!(tail.recent().len(), MOST);
+    assert_eq!(read(&tail, 0, 10), None);
+    assert_eq!(read(&tail, 90, 100).unwrap().len(), 10);
+    let mut large = appended(1, 0, 101);
+    large.message.payload = vec![0; LARGEST + 1].into();
+    let mut changes = Changes::default();
+    changes.append(large);
+    changes.append(appended(1, 0, 102));
+    tail.add(changes);
+    assert_eq!(read(&tail, 100, 10), None, "a gap, as if another had appended it");
+    assert_eq!(read(&tail, 101, 10), Some(vec![102]));
+    assert!(Changes::are_few(MOST) && !Changes::are_few(MOST + 1));
+}

@@ -1,0 +1,62 @@
+//! When a worker says what is done: reports wait for company, but nobody waits for them.
+#![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
+
+use std::time::Duration;
+
+use sawmill::testing::TestMill;
+use sawmill::{Context, Delivery};
+
+async fn nothing(_: Context) {}
+
+async fn done(kit: &TestMill) -> u64 {
+    kit.mill().status("emails", "default").await.unwrap().done
+}
+
+#[tokio::test]
+async fn what_is_done_is_reported_together_after_a_while() {
+    let kit = TestMill::new();
+    kit.topic("emails").await;
+    let worker = kit.worker("emails").start(nothing).await.unwrap();
+    kit.wait_for(worker.drained()).await;
+    for _ in 0..5 {
+        kit.push("emails", "one after another").await;
+        kit.advance(Duration::from_millis(20)).await;
+    }
+    assert_eq!(worker.counts().done, 5);
+    assert_eq!(done(&kit).await, 0, "the reports wait");
+    kit.advance(Duration::from_millis(300)).await;
+    assert_eq!(done(&kit).await, 5);
+    kit.wait_for(worker.stop()).await;
+}
+
+#[tokio::test]
+async fn a_drain_does_not_wait_for_company() {
+    let kit = TestMill::new();
+    kit.topic("emails").await;
+    let worker = kit.worker("emails").start(nothing).await.unwrap();
+    kit.push("emails", "the only one").await;
+    kit.advance(Duration::from_millis(1)).await;
+    let began = kit.now();
+    kit.wait_for(worker.drained()).await;
+    assert!(kit.now().since(began) < Duration::from_millis(100), "{:?}", kit.now().since(began));
+    assert_eq!(done(&kit).await, 1);
+    kit.push("emails", "the last one").await;
+    kit.advance(Duration::from_millis(1)).await;
+    let began = kit.now();
+    kit.wait_for(worker.stop()).await;
+    assert!(kit.now().since(began) < Duration::from_millis(100), "{:?}", kit.now().since(began));
+    assert_eq!(done(&kit).await, 2, "nor does a stop");
+}
+
+#[tokio::test]
+async fn what_would_be_taken_for_lost_is_reported_soon() {
+    let kit = TestMill::new();
+    kit.topic("emails").await;
+    let builder = kit.worker("emails").delivery(Delivery::AtMostOnce);
+    let worker = builder.start(nothing).await.unwrap();
+    kit.wait_for(worker.drained()).await;
+    kit.push("emails", "once").await;
+    kit.advance(Duration::from_millis(100)).await;
+    assert_eq!(done(&kit).await, 1);
+    kit.wait_for(worker.stop()).await;
+}
