@@ -82,8 +82,8 @@ Exit codes of the command:
 
 Signals:
   SIGINT        finish what runs, then stop; the second time, abort
-  SIGTERM       abort what runs (SIGTERM to it, SIGKILL 2 s later; it will run again, or becomes
-                a dead letter under at-most-once), then stop
+  SIGTERM       abort what runs (SIGTERM to it, SIGKILL 2 s later; it will run again, or becomes a dead letter
+                under at-most-once), then stop
   SIGUSR2       write the state to stderr
 
 Exit codes of the worker: 0 if it was told to stop, or has come to its --limit or to the end of

@@ -27,18 +27,13 @@ struct Heard {
 impl Tail {
     /// Listens to its end. Whoever reads our own stderr may take his time: only this command waits for that.
     pub(crate) async fn follow(&self, mut stderr: impl AsyncRead + Unpin, env: &Env) {
-        let pass_on = async |text: Vec<u8>| {
-            if !text.is_empty() {
-                let _ = env.blocking(move || pass_on(&text)).await;
-            }
-        };
         let mut chunk = vec![0; 4096];
         while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
             let whole = self.heard().push(&chunk[..count]);
-            pass_on(whole).await;
+            if !whole.is_empty() {
+                let _ = env.blocking(move || pass_on(&whole)).await;
+            }
         }
-        let rest = self.heard().rest();
-        pass_on(rest).await;
     }
 
     /// The last that was said.
@@ -72,14 +67,14 @@ impl Heard {
         let rest = self.line.split_off(end);
         std::mem::replace(&mut self.line, rest)
     }
+}
 
-    /// A last line without an end, made a whole one.
-    fn rest(&mut self) -> Vec<u8> {
-        let mut rest = std::mem::take(&mut self.line);
-        if !rest.is_empty() {
-            rest.push(b'\n');
+impl Drop for Heard {
+    fn drop(&mut self) {
+        if !self.line.is_empty() {
+            self.line.push(b'\n');
+            pass_on(&self.line);
         }
-        rest
     }
 }
 
@@ -103,9 +98,6 @@ mod tests {
         push(&b"x".repeat(KEPT));
         assert_eq!(tail.text(), "x".repeat(KEPT));
         assert_eq!(push(&b"y".repeat(LONGEST_LINE)).len(), KEPT + LONGEST_LINE);
-        push(b"end");
-        assert_eq!(tail.heard().rest(), b"end\n");
-        assert_eq!(tail.heard().rest(), b"");
         tail.clear();
         assert_eq!(tail.text(), "");
     }
