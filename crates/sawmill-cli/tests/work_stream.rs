@@ -136,7 +136,8 @@ esac; {OK}"#
 fn q23_a_timeout_ends_a_streaming_command_and_another_takes_its_place() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
-    library.push_many("t", ["hang", "fine"]);
+    // With one key they come in their order.
+    library.push_many("t", ["hang", "fine"].map(|text| Push::new(text).key("k")));
     let script = talker(&place, &format!(r#"case "$line" in *hang*) sleep 1000 ;; esac; {OK}"#));
     let args = ["--timeout", "1s", "--retries", "0", "--concurrency", "1", "--drain", "--", &script];
     place.ok(&[&["work", "t", "--stream"], &args[..]].concat());

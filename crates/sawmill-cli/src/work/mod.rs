@@ -57,17 +57,18 @@ pub(crate) struct Args {
 }
 
 const HELP: &str = "\
-The payload is on the command's stdin. There is no shell between: arguments are passed as they are.
-The command has a process group of its own, and what is left of that when the command ends is killed.
+The payload is on the command's stdin. There is no shell between: arguments are passed as they
+are. The command has a process group of its own; what is left of it when the command ends is killed.
 
 With --stream the command is started once per slot and stays. Each message is one line on its stdin:
   {\"id\":\"…\",\"topic\":\"…\",\"group\":\"…\",\"key\":\"…\",\"attempt\":1,\"token\":7,\"headers\":{…},\"payload\":\"…\"}
-and what is not text comes in base64 as key_base64, headers_base64 and payload_base64 instead. It answers each with
-one line on its stdout before it is given the next:
+and what is not text comes in base64 as key_base64, headers_base64 and payload_base64 instead.
+It answers each with one line on its stdout before it is given the next:
   {\"id\":\"…\",\"ok\":true}   or   {\"id\":\"…\",\"error\":\"…\",\"retry\":false}
-An error is tried again unless retry is false: then the message is a dead letter at once. A command that ends, or
-answers anything else, fails its message and is started again; exit code 78 stops the worker. After the last
-message its stdin ends, and it has 5 s to end too. Of the environment it has SAWMILL_STATE alone.
+An error is tried again unless retry is false: then the message is a dead letter at once. A
+command that ends, or answers anything else, fails its message and is started again; exit code 78
+stops the worker. After the last message its stdin ends, and it has 5 s to end too. Of the
+environment it has SAWMILL_STATE alone.
 
 Environment of the command:
   SAWMILL_ID        the message's id, the same at every attempt
@@ -75,8 +76,8 @@ Environment of the command:
   SAWMILL_GROUP     the group of the worker
   SAWMILL_KEY       its key, if it has one; SAWMILL_KEY_HEX instead, if that is not text
   SAWMILL_ATTEMPT   which attempt this is, from 1
-  SAWMILL_TOKEN     the fencing number: it grows, and a system that refuses older ones refuses stale runs
-  SAWMILL_HEADER_*  its headers, in upper case, with _ for all but letters and digits; those that are text
+  SAWMILL_TOKEN     the fencing number: it grows, so that other systems can refuse stale runs
+  SAWMILL_HEADER_*  its headers that are text, in upper case, with _ for other signs
   SAWMILL_STATE     a folder that hooks and commands share as long as the worker lives
 
 Exit codes of the command:
@@ -95,9 +96,9 @@ Signals:
   SIGHUP        reload the --config file: the log says what changed, and what needs a restart
                 (timeout, memory, quiet and log-level can change)
 
-Exit codes of the worker: 0 if it was told to stop, or has come to its --limit or to the end of --drain;
-1 if it had to stop; 2 wrong usage or configuration; 3 the store could not be reached at the start.
-While it runs it waits for a store that is down.
+Exit codes of the worker: 0 if it was told to stop, or has come to its --limit or to the end of
+--drain; 1 if it had to stop; 2 wrong usage or configuration; 3 the store could not be reached at
+the start. While it runs it waits for a store that is down.
 
 logrotate: `postrotate kill -USR1 PID endscript`, without `copytruncate`.
 systemd:   `KillMode=mixed`, `ExecReload=kill -HUP $MAINPID`; with `KillSignal=SIGINT` a stop
