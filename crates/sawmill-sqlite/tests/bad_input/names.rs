@@ -123,7 +123,7 @@ async fn dead_letters_that_are_not_there_are_said_to_be_so() {
     mill.worker("jobs").start(nothing).await.unwrap().stop().await;
     let letters = mill.dead_letters("jobs", "default").await.unwrap();
     let id = MessageId::from_u128(7);
-    let said = [&*id.to_string(), "no letter"];
+    let said = [&*id.to_string(), "no dead letter"];
     refused(letters.show(id).await, ErrorKind::NotFound, &said);
     refused(letters.resend(Which::Ids(vec![id])).await, ErrorKind::NotFound, &said);
     refused(letters.drop(Which::Ids(vec![id])).await, ErrorKind::NotFound, &said);
