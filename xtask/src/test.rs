@@ -44,6 +44,7 @@ const STEPS: &[Step] = &[
         By::Cargo,
         "clippy -p sawmill-sim --features planted --all-targets -- -D warnings",
     ),
+    step("clippy-lean", By::Cargo, "clippy -p sawmill-cli --no-default-features --bins -- -D warnings"),
     step("tests", By::CargoTest, "test --workspace --tests --no-fail-fast"),
     Step { env: &[("RUSTDOCFLAGS", "-D warnings")], ..step("docs", By::Cargo, "doc --workspace --no-deps") },
     step("doctests", By::CargoTest, "test --workspace --doc --no-fail-fast"),

@@ -8,11 +8,11 @@ use sawmill::{Missed, Push, Schedule, Scheduled, Timestamp};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::message::written;
 use crate::output::note;
 use crate::session::Session;
 use crate::table::Table;
-use crate::{text, topic};
+use crate::text::{self, text_or_base64};
+use crate::topic;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -121,17 +121,17 @@ struct Shown {
 impl Shown {
     fn new(topic: impl ToString, scheduled: &Scheduled) -> Self {
         let schedule = &scheduled.schedule;
-        let (payload, payload_base64) = written(schedule.payload());
-        let (key, key_base64) = schedule.key().map_or((None, None), |key| written(key));
+        let (payload, payload_base64) = text_or_base64(schedule.payload());
+        let (key, key_base64) = schedule.key().map_or((None, None), |key| text_or_base64(key));
         Self {
             topic: topic.to_string(),
             name: schedule.name().to_owned(),
             timing: schedule.timing(),
             next_at: scheduled.next().map(text::rfc3339),
             missed: schedule.when_missed(),
-            key,
+            key: key.map(str::to_owned),
             key_base64,
-            payload,
+            payload: payload.map(str::to_owned),
             payload_base64,
             next: scheduled.next(),
             preview: text::preview(schedule.payload(), 40),

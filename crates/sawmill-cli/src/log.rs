@@ -93,6 +93,12 @@ impl Log {
         Ok(())
     }
 
+    /// Puts lines into the log as they are, whatever its level: somebody has asked for them.
+    pub(crate) fn write(&self, lines: &str) {
+        // What cannot be written to a file is told on stderr, and there is no one else to tell.
+        let _ = self.place.clone().write_all(format!("{lines}\n").as_bytes());
+    }
+
     /// True if the log goes to a file.
     pub(crate) fn has_file(&self) -> bool {
         self.place.file().is_some()

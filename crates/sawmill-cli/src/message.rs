@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use sawmill::{Failure, Message, Timestamp};
 use serde::Serialize;
 
-use crate::text;
+use crate::text::{self, text_or_base64};
 
 /// What every command says of a message.
 #[derive(Debug, Serialize)]
@@ -33,8 +31,8 @@ pub(crate) struct MessageShown {
 impl MessageShown {
     /// The message as it was pushed, also if this is a copy of it.
     pub(crate) fn new(topic: impl ToString, message: Message) -> Self {
-        let (key, key_base64) = message.key.as_ref().map_or((None, None), |key| written(key));
-        let (payload, payload_base64) = written(&message.payload);
+        let (key, key_base64) = message.key.as_ref().map_or((None, None), |key| text_or_base64(key));
+        let (payload, payload_base64) = text_or_base64(&message.payload);
         let mut headers = BTreeMap::new();
         for (name, value) in message.own_headers().iter() {
             // The first of a name, as handlers are given it.
@@ -44,10 +42,10 @@ impl MessageShown {
         Self {
             id: message.origin().to_string(),
             topic: topic.to_string(),
-            key,
+            key: key.map(str::to_owned),
             key_base64,
             headers,
-            payload,
+            payload: payload.map(str::to_owned),
             payload_base64,
             payload_bytes: message.payload.len() as u64,
             pushed_at: text::rfc3339(message.created),
@@ -88,14 +86,6 @@ impl MessageShown {
         let size = text::size(self.payload_bytes);
         rows.push(("payload", format!("{} ({size})", self.payload_preview(500)).trim_start().to_owned()));
         rows
-    }
-}
-
-/// Bytes as text, or if they are none in base 64.
-pub(crate) fn written(bytes: &[u8]) -> (Option<String>, Option<String>) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => (Some(text.to_owned()), None),
-        Err(_) => (None, Some(STANDARD.encode(bytes))),
     }
 }
 

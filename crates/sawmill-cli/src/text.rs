@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use sawmill::Timestamp;
 
 const SECOND: u64 = 1_000;
@@ -138,6 +140,19 @@ pub(crate) fn size(bytes: u64) -> String {
         rest /= 1024.0;
     }
     format!("{rest:.1} TiB")
+}
+
+/// Bytes as they are written where only text can be.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    BASE64_STANDARD.encode(bytes)
+}
+
+/// Bytes as the text that they are, or in base 64 if they are none.
+pub(crate) fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text), None),
+        Err(_) => (None, Some(base64(bytes))),
+    }
 }
 
 /// The beginning of some bytes on one line, whatever they are: what cannot be shown is escaped.

@@ -1,25 +1,24 @@
 //! `sawmill push`.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod support;
 
 use std::io::Write;
 use std::process::Stdio;
 
+use support::library::Library;
 use support::{Place, Running, until};
 
 /// The messages of a topic that this has not seen yet, as the library reads them.
 fn stored(place: &Place, topic: &str) -> Vec<sawmill::Message> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let url = format!("sqlite:{}", place.path("sawmill.db").display());
-        let mill = sawmill_sqlite::open(&url).await.unwrap();
+    Library::open(place).run(async |mill| {
         let puller = mill.worker(topic).group("look").slots(1000).pull().await.unwrap();
         let mut messages = Vec::new();
         loop {
             tokio::select! {
                 biased;
-                job = puller.pull() => {
-                    let job = job.unwrap();
+                Some(job) = puller.pull() => {
                     messages.push(job.context().message().clone());
                     job.done().await.unwrap();
                 }

@@ -15,7 +15,7 @@ use crate::session::Session;
 
 pub(super) struct Care {
     env: Env,
-    log: Log,
+    pub(super) log: Log,
     /// Nobody wants a live line. It can be changed while the worker runs.
     pub(super) quiet: Arc<AtomicBool>,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sawmill::{Context, Outcome};
 use serde::{Deserialize, Serialize};
 
-use super::base64;
+use crate::text::text_or_base64;
 
 /// A message, as it is sent to the command. What is not text comes in base64 under another name.
 #[derive(Debug, Serialize)]
@@ -35,7 +35,7 @@ pub(crate) fn of(context: &Context) -> Vec<u8> {
     for (name, value) in all.iter() {
         match std::str::from_utf8(value) {
             Ok(text) => drop(headers.insert(name, text)),
-            Err(_) => drop(headers_base64.insert(name, base64::encode(value))),
+            Err(_) => drop(headers_base64.insert(name, crate::text::base64(value))),
         }
     }
     let (key, key_base64) = context.key().map_or((None, None), |key| text_or_base64(key));
@@ -56,13 +56,6 @@ pub(crate) fn of(context: &Context) -> Vec<u8> {
     let mut line = serde_json::to_vec(&sent).expect("its keys are names, and its values text and numbers");
     line.push(b'\n');
     line
-}
-
-fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => (Some(text), None),
-        Err(_) => (None, Some(base64::encode(bytes))),
-    }
 }
 
 /// An answer of the command.

@@ -1,6 +1,5 @@
 //! `sawmill work`: runs a command for each message.
 
-mod base64;
 mod care;
 mod child;
 mod dump;
@@ -28,9 +27,8 @@ use sawmill::clock::Moment;
 use sawmill::{Context, Counts, Sawmill, Worker, WorkerBuilder};
 
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
-use crate::text;
+use crate::{text, topic};
 use care::Care;
 use dump::Subject;
 use program::Program;
@@ -153,15 +151,8 @@ async fn carry_out(
 /// Opens the store, and creates what topics are missing.
 async fn open(session: &Session, plan: &Plan, topics: &[String]) -> Result<Sawmill, Failure> {
     let mill = session.open().await?;
-    if plan.creates {
-        let there = mill.topics().await?;
-        for name in topics {
-            if there.iter().any(|topic| topic.name.to_string() == *name) {
-                continue;
-            }
-            let topic = mill.create_topic(name).await?;
-            tracing::info!("created topic {} ({})", topic.name, text::counted(topic.shards.into(), "shard"));
-        }
+    for name in topics {
+        topic::ensure(&mill, name, plan.creates).await?;
     }
     Ok(mill)
 }
@@ -195,7 +186,7 @@ impl Job {
         };
         let worker = Arc::new(self.builder()?.start(handler).await?);
         let progress = Progress::new(self, worker.clone(), care.quiet.clone());
-        let counts = progress.shown_during(self.supervise(&worker, signals)).await;
+        let counts = progress.shown_during(self.supervise(&worker, signals, care)).await;
         if let Some(stream) = stream {
             stream.end().await;
         }
@@ -243,7 +234,7 @@ impl Job {
     }
 
     /// Waits for the worker's end, and does what is asked meanwhile.
-    async fn supervise(&self, worker: &Arc<Worker>, signals: &mut Signals) -> Counts {
+    async fn supervise(&self, worker: &Arc<Worker>, signals: &mut Signals, care: &Care) -> Counts {
         let (mut finishing, mut drained) = (false, !self.plan.drain);
         loop {
             tokio::select! {
@@ -255,7 +246,7 @@ impl Job {
                         self.finish(worker);
                     }
                     Asked::Finish | Asked::Abort => self.abort(worker),
-                    Asked::Dump => note(&self.subject(worker).dump().await),
+                    Asked::Dump => care.log.write(&self.subject(worker).dump().await),
                 },
                 () = worker.drained(), if !drained => {
                     drained = true;

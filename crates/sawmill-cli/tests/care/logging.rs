@@ -59,6 +59,18 @@ fn q15_sigusr1_reopens_the_log_file_and_no_line_is_lost() {
 }
 
 #[test]
+fn q15_sigusr2_dumps_the_state_to_the_log_file_whatever_its_level() {
+    let place = Place::new();
+    let worker = place.start(&["work", "t", "--log-file", "log", "--log-level", "error", "--", "true"]);
+    until("it has joined", || !place.json(&["workers"]).is_empty());
+    worker.signal(Signal::USR2);
+    until("the state is in the log", || place.read("log").contains("topic t: "));
+    worker.signal(Signal::INT);
+    let ended = worker.wait();
+    assert!(!ended.stderr.contains("state of worker"), "{}", ended.stderr);
+}
+
+#[test]
 fn q15_sigusr1_keeps_the_old_log_file_if_there_can_be_no_new_one() {
     let place = Place::new();
     let _library = Library::with_topic(&place, "t");
