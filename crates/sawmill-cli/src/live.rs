@@ -171,6 +171,8 @@ impl LiveLine {
 impl Drop for LiveLine {
     fn drop(&mut self) {
         self.clear();
+        // What is printed next is not printed behind it.
+        flush();
     }
 }
 

@@ -23,8 +23,9 @@ const BATCH: usize = 1_000;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What was printed is durable. On an error in the middle, everything printed stays, and the line number of the
-first that was not pushed is named. With --lines, a line is taken as it is, without its line end.
+What was printed is durable. On an error in the middle, everything printed stays, and the line
+number of the first that was not pushed is named. With --lines, a line is taken as it is, without
+its line end.
 
 With --jsonl, each line is an object with these fields, all optional but the payload:
   payload         a string is taken as text; anything else as JSON
