@@ -126,6 +126,8 @@ impl Writer {
             told,
             ear,
             toucher: touches,
+            untold: Written::default(),
+            hurries: false,
             leftovers: true,
             wal,
         };
@@ -211,6 +213,10 @@ struct Desk {
     told: Told,
     ear: Ear,
     toucher: Toucher,
+    /// What was written and other processes were not told of.
+    untold: Written,
+    /// True if something was done before telling them.
+    hurries: bool,
     /// True if there may be messages of deleted topics to remove.
     leftovers: bool,
 }
@@ -258,7 +264,16 @@ impl Desk {
     }
 
     /// Waits for the next letter, no longer than until there is something else to do.
-    fn next(&self, letters: &Receiver<Letter>) -> Result<Letter, RecvTimeoutError> {
+    fn next(&mut self, letters: &Receiver<Letter>) -> Result<Letter, RecvTimeoutError> {
+        // Most often the claim of what was just pushed is here by now: it goes before telling others, but not more than that.
+        self.hurries = self.untold != Written::default() && !self.hurries;
+        if self.hurries
+            && let Ok(letter) = letters.try_recv()
+        {
+            return Ok(letter);
+        }
+        self.hurries = false;
+        self.toucher.touch(std::mem::take(&mut self.untold));
         if self.leftovers {
             letters.recv_timeout(std::time::Duration::ZERO)
         } else if self.told.bells.are_heard() {
@@ -274,7 +289,7 @@ impl Desk {
         let broken = match self.transact(&mut works, inbox) {
             Ok(written) => {
                 self.answer(works);
-                self.toucher.touch(written);
+                self.untold.add(written);
                 return;
             }
             Err(broken) => broken,

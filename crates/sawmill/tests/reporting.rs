@@ -13,19 +13,22 @@ async fn done(kit: &TestMill) -> u64 {
 }
 
 #[tokio::test]
-async fn what_is_done_is_reported_together_after_a_while() {
+async fn what_is_done_is_reported_with_the_next_grab_or_after_a_while() {
     let kit = TestMill::new();
     kit.topic("emails").await;
     let worker = kit.worker("emails").start(nothing).await.unwrap();
     kit.wait_for(worker.drained()).await;
+    let before = worker.counts().commits;
     for _ in 0..5 {
         kit.push("emails", "one after another").await;
-        kit.advance(Duration::from_millis(20)).await;
+        kit.advance(Duration::from_millis(50)).await;
     }
     assert_eq!(worker.counts().done, 5);
-    assert_eq!(done(&kit).await, 0, "the reports wait");
+    assert_eq!(done(&kit).await, 4, "the last report waits, the others went with the grabs");
+    assert_eq!(worker.counts().commits - before, 5);
     kit.advance(Duration::from_millis(300)).await;
     assert_eq!(done(&kit).await, 5);
+    assert_eq!(worker.counts().commits - before, 6);
     kit.wait_for(worker.stop()).await;
 }
 

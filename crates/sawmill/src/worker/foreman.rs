@@ -247,8 +247,10 @@ impl Foreman {
             has_room = (0..self.shared.builder.topics.len()).any(|topic| bench.room(topic, now) > 0);
             if bench.has_failed() {
                 until = until.min(now + SHORT_LINGER);
-            } else if !bench.dirty().is_empty() {
-                until = until.min(now + self.linger());
+            } else if let Some(since) = bench.dirty().iter().map(|index| self.sources[*index].written).min() {
+                // One that is due and was not reported waits for something else, such as the next report of progress.
+                let due = Some(since + self.linger()).filter(|due| *due > now);
+                until = until.min(due.unwrap_or(now + self.linger()));
             }
             until = bench.next_wait(now).map_or(until, |next| until.min(next));
         }
