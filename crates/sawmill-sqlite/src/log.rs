@@ -1,7 +1,7 @@
 //! The first seam on SQLite: every call is a read on a reading thread or a write on the writing one.
 
 use async_trait::async_trait;
-use sawmill::clock::Timestamp;
+use sawmill::clock::{Clock, SystemClock, Timestamp};
 use sawmill::engine::Capabilities;
 use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
 use sawmill::topic::{Topic, TopicName, TopicSpec};
@@ -56,7 +56,7 @@ impl Log for Sqlite {
         // Most often somebody reads because something was appended a moment ago.
         if wishes.iter().all(|wish| wish.shard < topic.shards)
             && let Ok(id) = topic_id(topic)
-            && let Some(blocks) = self.tail().read(id, &wishes)
+            && let Some(blocks) = self.tail().read(id, &wishes, SystemClock.now())
         {
             return Ok(blocks);
         }

@@ -3,12 +3,15 @@
 //!
 //! It answers only where it cannot be wrong, whatever other processes do. A message never changes, and numbers in a shard
 //! have no gaps but by trimming; so the message with the next number is what comes next. That there is no such message only
-//! the database can tell: a shard of which nothing is here is answered as one that was not read to its end.
+//! the database can tell: a shard of which nothing is here is answered as one that was not read to its end. What another
+//! process has trimmed may be here for a moment more, as it is for a reader who came a moment earlier, but not for longer.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use sawmill::Message;
+use sawmill::clock::Moment;
 use sawmill::log::{Block, Position, Span};
 
 use crate::read::Wish;
@@ -16,10 +19,12 @@ use crate::read::Wish;
 /// The most messages that are kept, and the largest payload of one.
 const MOST: usize = 64;
 const LARGEST: usize = 16 << 10;
+/// For how long a message is kept: whoever waited for it has read it by then.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// See the [module](self). In the order of appending.
 #[derive(Default)]
-pub(crate) struct Tail(Mutex<VecDeque<Appended>>);
+pub(crate) struct Tail(Mutex<VecDeque<(Moment, Appended)>>);
 
 /// A message that was appended.
 pub(crate) struct Appended {
@@ -60,34 +65,41 @@ impl Changes {
 }
 
 impl Tail {
-    fn recent(&self) -> MutexGuard<'_, VecDeque<Appended>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// What is kept at this moment.
+    fn recent(&self, now: Moment) -> MutexGuard<'_, VecDeque<(Moment, Appended)>> {
+        let mut recent = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let stale = recent.iter().take_while(|(at, _)| now.since(*at) > FRESH).count();
+        recent.drain(..stale);
+        recent
     }
 
     /// A transaction was committed.
-    pub(crate) fn add(&self, changes: Changes) {
+    pub(crate) fn add(&self, changes: Changes, now: Moment) {
         let Changes { appended, trimmed, deleted } = changes;
-        let mut recent = self.recent();
-        recent.extend(appended);
+        let mut recent = self.recent(now);
+        recent.extend(appended.into_iter().map(|one| (now, one)));
         let surplus = recent.len().saturating_sub(MOST);
         recent.drain(..surplus);
         if !trimmed.is_empty() || !deleted.is_empty() {
-            recent.retain(|one| !trimmed.contains(&(one.topic, one.shard)) && !deleted.contains(&one.topic));
+            recent.retain(|(_, one)| {
+                !trimmed.contains(&(one.topic, one.shard)) && !deleted.contains(&one.topic)
+            });
         }
     }
 
     /// The blocks of which the first messages are here; the others are empty, and there may be more. `None` if there is
     /// nothing for any wish.
-    pub(crate) fn read(&self, topic: i64, wishes: &[Wish]) -> Option<Vec<Block>> {
-        let recent = self.recent();
+    pub(crate) fn read(&self, topic: i64, wishes: &[Wish], now: Moment) -> Option<Vec<Block>> {
+        let recent = self.recent(now);
         let blocks: Vec<Block> = wishes.iter().map(|wish| block(&recent, topic, wish)).collect();
         blocks.iter().any(|block| !block.messages.is_empty()).then_some(blocks)
     }
 }
 
 /// The messages that follow a number without a gap.
-fn block(recent: &VecDeque<Appended>, topic: i64, wish: &Wish) -> Block {
-    let of_shard = recent.iter().filter(|one| one.topic == topic && one.shard == wish.shard);
+fn block(recent: &VecDeque<(Moment, Appended)>, topic: i64, wish: &Wish) -> Block {
+    let of_shard =
+        recent.iter().map(|(_, one)| one).filter(|one| one.topic == topic && one.shard == wish.shard);
     let later = of_shard.filter(|one| one.number > wish.after).take(wish.limit);
     let run = (1..).zip(later).take_while(|(nth, one)| one.number - wish.after == *nth);
     let messages: Vec<Message> = run.map(|(_, one)| one.message.clone()).collect();

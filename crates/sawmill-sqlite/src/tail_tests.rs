@@ -3,6 +3,8 @@ use sawmill::clock::Timestamp;
 
 use super::*;
 
+const NOW: Moment = Moment::at(Duration::from_secs(7));
+
 fn appended(topic: i64, shard: u16, number: u64) -> Appended {
     let message = Message {
         id: MessageId::from_u128(number.into()),
@@ -19,7 +21,7 @@ fn appended(topic: i64, shard: u16, number: u64) -> Appended {
 fn append(tail: &Tail, numbers: impl IntoIterator<Item = u64>) {
     let mut changes = Changes::default();
     numbers.into_iter().for_each(|number| changes.append(appended(1, 0, number)));
-    tail.add(changes);
+    tail.add(changes, NOW);
 }
 
 fn wish(shard: u16, after: u64, limit: usize) -> Wish {
@@ -28,7 +30,7 @@ fn wish(shard: u16, after: u64, limit: usize) -> Wish {
 
 /// The numbers of the messages after this one in shard 0 of topic 1.
 fn read(tail: &Tail, after: u64, limit: usize) -> Option<Vec<u128>> {
-    let blocks = tail.read(1, &[wish(0, after, limit)])?;
+    let blocks = tail.read(1, &[wish(0, after, limit)], NOW)?;
     Some(blocks[0].messages.iter().map(|message| message.id.as_u128()).collect())
 }
 
@@ -43,7 +45,7 @@ fn what_follows_is_read_in_order_and_no_further_than_wanted() {
     assert_eq!(read(&tail, 3, 10), None, "whether there is more only the database can tell");
     assert_eq!(read(&tail, 0, 0), None);
     assert_eq!(read(&tail, u64::MAX, 10), None);
-    let block = tail.read(1, &[wish(0, 1, 10)]).unwrap().remove(0);
+    let block = tail.read(1, &[wish(0, 1, 10)], NOW).unwrap().remove(0);
     assert_eq!((block.end, block.span), (Position::from_number(3), Span::from_range(1, 3, 2)));
     assert!(block.more, "others may have appended");
 }
@@ -63,8 +65,8 @@ fn what_another_process_has_appended_in_between_is_not_passed_over() {
 fn a_shard_of_which_nothing_is_here_may_have_more() {
     let tail = Tail::default();
     append(&tail, [1]);
-    assert!(tail.read(2, &[wish(0, 0, 10)]).is_none(), "another topic");
-    let blocks = tail.read(1, &[wish(3, 7, 10), wish(0, 0, 10)]).unwrap();
+    assert!(tail.read(2, &[wish(0, 0, 10)], NOW).is_none(), "another topic");
+    let blocks = tail.read(1, &[wish(3, 7, 10), wish(0, 0, 10)], NOW).unwrap();
     assert!(blocks[0].messages.is_empty() && blocks[0].more);
     assert_eq!(blocks[0].end, Position::from_number(7));
     assert_eq!(blocks[1].messages.len(), 1);
@@ -78,20 +80,33 @@ fn what_was_trimmed_or_deleted_is_not_read() {
         for (topic, shard) in [(1, 0), (1, 1), (2, 0)] {
             changes.append(appended(topic, shard, 1));
         }
-        tail.add(changes);
+        tail.add(changes, NOW);
     };
-    let left =
-        || [(1, 0), (1, 1), (2, 0)].map(|(topic, shard)| tail.read(topic, &[wish(shard, 0, 10)]).is_some());
+    let left = || {
+        [(1, 0), (1, 1), (2, 0)].map(|(topic, shard)| tail.read(topic, &[wish(shard, 0, 10)], NOW).is_some())
+    };
     fill();
     let mut changes = Changes::default();
     changes.trim(1, 1);
-    tail.add(changes);
+    tail.add(changes, NOW);
     assert_eq!(left(), [true, false, true]);
     let mut changes = Changes::default();
     changes.append(appended(1, 0, 2));
     changes.delete(1);
-    tail.add(changes);
+    tail.add(changes, NOW);
     assert_eq!(left(), [false, false, true]);
+}
+
+#[test]
+fn what_is_old_is_for_the_database_to_tell() {
+    let tail = Tail::default();
+    append(&tail, [1]);
+    assert_eq!(read(&tail, 0, 10), Some(vec![1]));
+    assert!(tail.read(1, &[wish(0, 0, 10)], NOW + FRESH).is_some());
+    assert!(
+        tail.read(1, &[wish(0, 0, 10)], NOW + FRESH + Duration::from_millis(1)).is_none(),
+        "others may have trimmed it"
+    );
 }
 
 #[test]
@@ -99,7 +114,7 @@ fn it_stays_small() {
     let tail = Tail::default();
     append(&tail, 1..=50);
     append(&tail, 51..=100);
-    assert_eq!(tail.recent().len(), MOST);
+    assert_eq!(tail.recent(NOW).len(), MOST);
     assert_eq!(read(&tail, 0, 10), None);
     assert_eq!(read(&tail, 90, 100).unwrap().len(), 10);
     let mut large = appended(1, 0, 101);
@@ -107,7 +122,7 @@ fn it_stays_small() {
     let mut changes = Changes::default();
     changes.append(large);
     changes.append(appended(1, 0, 102));
-    tail.add(changes);
+    tail.add(changes, NOW);
     assert_eq!(read(&tail, 100, 10), None, "a gap, as if another had appended it");
     assert_eq!(read(&tail, 101, 10), Some(vec![102]));
     assert!(Changes::are_few(MOST) && !Changes::are_few(MOST + 1));

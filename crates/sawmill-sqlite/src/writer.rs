@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
+use sawmill::clock::{Clock, SystemClock};
 use sawmill::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -349,7 +350,7 @@ impl Desk {
         let changes = batch.finish().map_err(Broken::Work)?;
         run("COMMIT").map_err(Broken::Commit)?;
         self.leftovers |= leftovers;
-        self.told.tail.add(changes);
+        self.told.tail.add(changes, SystemClock.now());
         self.told.bells.ring(written);
         Ok(written)
     }
