@@ -68,7 +68,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("no threads could be started: {error}")))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         match cli.command {
             Command::Push(args) => push::run(args, &session).await,
             Command::Work(args) => work::run(args, &session).await,
@@ -91,5 +91,6 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::DemoDeliver(args) => demo::deliver(&args).await,
             Command::Completions(_) | Command::Man(_) | Command::Minder(_) => Ok(()),
         }
-    })
+    });
+    ended.map_err(|failure| session.name_store(failure))
 }

@@ -2,11 +2,12 @@
 
 use sawmill::Sawmill;
 use sawmill::Timestamp;
+use sawmill::engine::StoreUrl;
 use sawmill::env::Env;
 
 use crate::cli::Globals;
 use crate::engines;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::log::{Log, LogLevel};
 use crate::output::Output;
 use crate::settings::{File, StoreSettings};
@@ -46,6 +47,16 @@ impl Session {
             options = options.ledger(ledger);
         }
         Ok(options.open(&settings.store).await?)
+    }
+
+    /// The failure, which names the store if it could not be reached: people have several.
+    pub(crate) fn name_store(&self, failure: Failure) -> Failure {
+        match self.store().parse::<StoreUrl>() {
+            Ok(url) if failure.code() == Code::Unreachable && !failure.to_string().contains(url.rest()) => {
+                failure.at(format!("store {url}"))
+            }
+            _ => failure,
+        }
     }
 
     /// What people mean by "now".

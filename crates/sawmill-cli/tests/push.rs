@@ -196,3 +196,50 @@ fn a_reader_who_goes_away_is_told_what_was_pushed() {
         ended.stderr.split("lines 1 to ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert_eq!(payloads(&place, "lines").len(), said);
 }
+
+#[test]
+fn a_store_that_goes_away_in_the_middle_is_said_and_what_was_printed_stays() {
+    let place = Place::new();
+    place.ok(&["topic", "create", "lines"]);
+    let mut running = Running::start(place.command(["push", "lines", "--lines"]).stdin(Stdio::piped()));
+    let mut stdin = running.child.stdin.take().unwrap();
+    stdin.write_all(b"one\ntwo\n").unwrap();
+    let waiting = || Library::open(&place).status("lines").waiting;
+    until("the first lines are there", || waiting() == 2);
+
+    // Somebody holds the database for longer than anything in it waits.
+    let holder = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
+    holder.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+    holder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    stdin.write_all(b"three\nfour\n").unwrap();
+    let ended = running.wait().fails(3, &["line 3", "sawmill.db", "lines 1 to 2 are pushed"]);
+    assert_eq!(ended.stdout.lines().count(), 2);
+    holder.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(payloads(&place, "lines"), ["one", "two"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_stays_the_same_however_many_lines_there_are() {
+    let place = Place::new();
+    let mut running = Running::start(place.command(["push", "lines", "--lines"]).stdin(Stdio::piped()));
+    let mut stdin = running.child.stdin.take().unwrap();
+    let status = format!("/proc/{}/status", running.child.id());
+    let peak_kib = || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim();
+        peak.trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    let chunk = format!("{}\n", "x".repeat(99)).repeat(10_000);
+    let mut push = |count: usize| (0..count).for_each(|_| stdin.write_all(chunk.as_bytes()).unwrap());
+    push(5);
+    let early = peak_kib();
+    push(25);
+    let late = peak_kib();
+    assert!(
+        late < early + 16 * 1024,
+        "25 MB more went through, and the peak grew from {early} to {late} KiB"
+    );
+    drop(stdin);
+    assert_eq!(running.wait().ok().lines().count(), 300_000);
+}
