@@ -128,13 +128,15 @@ impl Desk {
         let wanted = !(read.light && pile.called);
         pile.reads.push_back(read);
         if wanted {
-            self.call(&mut pile);
+            self.call(pile);
         }
     }
 
-    fn call(&self, pile: &mut Pile) {
+    /// Calls a thread, if one waits. It finds the pile unlocked.
+    fn call(&self, mut pile: MutexGuard<'_, Pile>) {
         if pile.waiting > 0 {
             pile.called = true;
+            drop(pile);
             self.call.notify_one();
         }
     }
@@ -151,7 +153,7 @@ impl Desk {
             let reads = pile.take();
             if !reads.is_empty() {
                 if !pile.reads.is_empty() {
-                    self.call(&mut pile);
+                    self.call(pile);
                 }
                 return Some(reads);
             }
