@@ -176,10 +176,14 @@ fn a_closed_stdin_is_not_an_empty_payload() {
         Running::start(&mut shell).wait()
     };
     closed("").fails(2, &["stdin is closed"]);
-    closed("--lines").fails(2, &["stdin is closed"]);
+    Running::start(place.command(["push", "emails"]).stdin(Stdio::null())).wait().fails(2, &["null device"]);
+    let lines = closed("--lines --quiet");
+    assert!(lines.stderr.contains("stdin is closed"), "{}", lines.stderr);
+    assert_eq!(lines.ok(), "0\n");
     closed("Hello").ok();
-    place.run(&["push", "emails"]).ok();
-    assert_eq!(payloads(&place, "emails"), ["Hello", ""], "the null device is an empty payload");
+    place.run(&["push", "emails", ""]).ok();
+    place.run_with(&["push", "emails"], b"").ok();
+    assert_eq!(payloads(&place, "emails"), ["Hello", "", ""]);
 }
 
 #[test]

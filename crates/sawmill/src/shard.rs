@@ -329,11 +329,6 @@ impl ShardState {
         self.claims.iter().map(Claim::open).sum()
     }
 
-    /// How many of them were given back, and are with nobody.
-    pub fn given_back(&self) -> u64 {
-        self.claims.iter().filter(|claim| claim.owner.is_none()).map(Claim::open).sum()
-    }
-
     /// The positions before which this group needs nothing any more: its cursor, and where its open claims begin.
     pub fn needed_from(&self) -> impl Iterator<Item = &Position> {
         std::iter::once(&self.cursor).chain(self.claims.iter().map(|claim| &claim.from))

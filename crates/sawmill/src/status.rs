@@ -12,11 +12,11 @@ use crate::topic::{GroupName, Lane, Topic};
 /// group was [sent elsewhere](Sawmill::seek): what is handled again is counted again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// Readable, and with no worker.
+    /// Readable, and not handed out.
     pub waiting: u64,
     /// Not due yet.
     pub scheduled: u64,
-    /// Handed out to a worker, and not settled.
+    /// Handed out to a worker, and not settled. What a worker gave back is among them until another takes it.
     pub claimed: u64,
     /// Failed, and waiting for the next attempt or in the middle of it.
     pub retrying: u64,
@@ -91,11 +91,10 @@ impl Sawmill {
         for state in &states {
             tally += state.tally;
         }
-        let given_back: u64 = states.iter().map(ShardState::given_back).sum();
         Ok(Count {
-            waiting: backlog.ready.iter().sum::<u64>() + given_back,
+            waiting: backlog.ready.iter().sum(),
             scheduled: backlog.aside,
-            claimed: states.iter().map(ShardState::claimed).sum::<u64>() - given_back,
+            claimed: states.iter().map(ShardState::claimed).sum(),
             tally,
             oldest: backlog.oldest,
         })

@@ -15,30 +15,14 @@ pub(super) const LONGEST: usize = 16 << 20;
 const CHUNK: usize = 256 << 10;
 /// How many chunks wait to be pushed, at most.
 const AHEAD: usize = 4;
+/// How many bytes are pushed at once, if they are more than one line.
+const BATCH_BYTES: usize = 4 << 20;
 
-/// Refuses to read what is not there. A closed stdin is not an empty one: somebody has made a mistake.
-pub(super) fn check_open() -> Result<(), Failure> {
-    match is_closed() {
-        true => {
-            Err(Failure::usage("stdin is closed: give the payload as an argument, or redirect stdin to it"))
-        }
-        false => Ok(()),
-    }
-}
-
-/// The standard library opens the null device, for reading and writing, where it finds stdin closed. Nobody else does.
-#[cfg(unix)]
-fn is_closed() -> bool {
-    use rustix::fs::{OFlags, fcntl_getfl, fstat, stat};
-    let stdin = io::stdin();
-    let written_to = fcntl_getfl(&stdin).is_ok_and(|flags| flags.contains(OFlags::RDWR));
-    let is_null = || matches!((fstat(&stdin), stat("/dev/null")), (Ok(a), Ok(b)) if a.st_rdev == b.st_rdev);
-    written_to && is_null()
-}
-
-#[cfg(not(unix))]
-fn is_closed() -> bool {
-    false
+/// True if there is nothing on stdin, and nobody to put anything there: it is closed, which the standard library turns into the
+/// null device, or it is that.
+pub(super) fn is_nothing() -> bool {
+    use rustix::fs::{fstat, stat};
+    matches!((fstat(io::stdin()), stat("/dev/null")), (Ok(a), Ok(b)) if a.st_rdev == b.st_rdev)
 }
 
 pub(super) fn unreadable(error: &io::Error) -> Failure {
@@ -80,7 +64,7 @@ impl Lines {
             let chunk = self.chunks.recv().await?;
             self.take(chunk);
         }
-        while self.waiting.len() < self.most && self.error.is_none() {
+        while !self.has_enough() && self.error.is_none() {
             let Ok(chunk) = self.chunks.try_recv() else { break };
             self.take(chunk);
         }
@@ -89,6 +73,10 @@ impl Lines {
         let first = self.next;
         self.next += lines.len() as u64;
         Some(Batch { first, lines, error })
+    }
+
+    fn has_enough(&self) -> bool {
+        self.waiting.len() >= self.most || self.waiting.iter().map(Bytes::len).sum::<usize>() >= BATCH_BYTES
     }
 
     fn take(&mut self, chunk: Result<Bytes, Failure>) {

@@ -93,14 +93,13 @@ struct Count {
 
 pub(crate) async fn run(args: PushArgs, session: &Session) -> Result<(), Failure> {
     let mill = session.open().await?;
-    let one = match args.lines || args.jsonl {
-        true => {
-            input::check_open()?;
-            None
-        }
-        // It is read before a topic is made for it.
-        false => Some(args.message(payload(args.payload.as_deref())?)),
-    };
+    let many = args.lines || args.jsonl;
+    if many && input::is_nothing() {
+        note("Nothing is pushed: stdin is closed, or the null device.");
+    }
+    // It is read before a topic is made for it.
+    let one =
+        (!many).then(|| payload(args.payload.as_deref())).transpose()?.map(|payload| args.message(payload));
     topic::ensure(&mill, &args.topic, !args.no_create).await?;
     let pushed = match one {
         Some(message) => {
@@ -149,7 +148,11 @@ fn payload(argument: Option<&str>) -> Result<Bytes, Failure> {
     if let Some(text) = argument.filter(|text| *text != "-") {
         return Ok(Bytes::copy_from_slice(text.as_bytes()));
     }
-    input::check_open()?;
+    if input::is_nothing() {
+        return Err(Failure::usage(
+            "there is no payload: stdin is closed, or the null device; give it as an argument ('' for an empty one), or redirect stdin to it",
+        ));
+    }
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
         note("Reading the payload from the terminal: end it with ctrl-D on a line of its own.");
