@@ -19,7 +19,7 @@ use crate::store::Tally;
 use crate::tail::Tail;
 use crate::topics;
 use crate::touch::{Listener, Toucher};
-use crate::wal::Wal;
+use crate::wal::{Fold, Wal};
 
 /// How many pieces of work may wait. Who comes later waits before queueing.
 const QUEUE: usize = 1024;
@@ -114,10 +114,15 @@ where
 }
 
 impl Writer {
-    pub(crate) fn start(connection: Connection, path: &Path, namespace: &str, told: Told) -> Result<Self> {
+    pub(crate) fn start(
+        mut connection: Connection,
+        path: &Path,
+        namespace: &str,
+        told: Told,
+    ) -> Result<Self> {
         let (letters, received) = channel();
-        connection.pragma_update(None, "synchronous", "NORMAL").map_err(|error| explain(&error))?;
         let wal = Wal::new(path).map_err(|error| crate::no_thread(path, error))?;
+        wal.follow(&mut connection).map_err(|error| explain(&error))?;
         let ear = Ear::new(&connection).map_err(|error| explain(&error))?;
         let toucher = Toucher::new(path).map_err(|error| crate::no_thread(path, error))?;
         let touches = toucher.clone();
@@ -275,6 +280,15 @@ impl Desk {
         }
         self.hurries = false;
         self.toucher.touch(std::mem::take(&mut self.untold));
+        let fold = self.wal.wants_fold();
+        if fold == Fold::WhenIdle
+            && let Ok(letter) = letters.try_recv()
+        {
+            return Ok(letter);
+        }
+        if fold != Fold::No {
+            self.wal.fold(&self.connection);
+        }
         if self.leftovers {
             letters.recv_timeout(std::time::Duration::ZERO)
         } else if self.told.bells.are_heard() {
