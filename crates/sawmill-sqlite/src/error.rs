@@ -92,6 +92,16 @@ pub(crate) fn unknown(why: &str) -> Error {
     )
 }
 
+/// The error of a database that has taken writes of which the disk does not say that it keeps them.
+pub(crate) fn in_doubt(why: &str) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the disk did not keep what was written last, and the database waits until it does ({why}): check the disk"
+        ),
+    )
+}
+
 /// The error of something stored that cannot be understood.
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(

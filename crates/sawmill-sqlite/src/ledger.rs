@@ -15,11 +15,13 @@ use crate::error::{Failure, corrupt};
 impl Ledger for Sqlite {
     async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
         let (namespace, key) = (self.namespace(), key.clone());
+        self.check_certain()?;
         self.readers().read_lightly(move |connection| get(connection, &namespace, key)).await
     }
 
     async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
         let (namespace, prefix) = (self.namespace(), prefix.clone());
+        self.check_certain()?;
         self.readers().read_lightly(move |connection| list(connection, &namespace, &prefix)).await
     }
 

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sawmill::Result;
 use sawmill::engine::Namespace;
 use sawmill::log::Hints;
 
+use crate::error::in_doubt;
 use crate::news::{Bells, hints};
 use crate::reader::Readers;
 use crate::schema;
@@ -60,6 +61,7 @@ struct Open {
     bells: Bells,
     tally: Arc<Tally>,
     tail: Arc<Tail>,
+    in_doubt: Arc<AtomicBool>,
     // Dropped in this order: the writer closes the last connection.
     readers: Readers,
     writer: Writer,
@@ -85,10 +87,17 @@ impl Sqlite {
         let connection = schema::open(path)?;
         let tally = Arc::new(Tally::default());
         let readers = Readers::start(path)?;
-        let (bells, tail) = (Bells::default(), Arc::new(Tail::default()));
-        let told = Told { bells: bells.clone(), tally: tally.clone(), tail: tail.clone() };
+        let (bells, tail, in_doubt) =
+            (Bells::default(), Arc::<Tail>::default(), Arc::<AtomicBool>::default());
+        let told = Told {
+            bells: bells.clone(),
+            tally: tally.clone(),
+            tail: tail.clone(),
+            in_doubt: in_doubt.clone(),
+        };
         let writer = Writer::start(connection, path, namespace.as_str(), told)?;
-        let open = Open { namespace: namespace.as_str().into(), bells, tally, tail, readers, writer };
+        let open =
+            Open { namespace: namespace.as_str().into(), bells, tally, tail, in_doubt, readers, writer };
         Ok(Sqlite { open: Arc::new(open) })
     }
 
@@ -103,6 +112,14 @@ impl Sqlite {
             reads: tally.reads.load(Ordering::Relaxed),
             writes: tally.writes.load(Ordering::Relaxed),
             looks: tally.looks.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Refuses to read what decides who does what, while nobody knows whether the disk keeps it.
+    pub(crate) fn check_certain(&self) -> Result<()> {
+        match self.open.in_doubt.load(Ordering::Relaxed) {
+            true => Err(in_doubt("it was asked for what may be lost")),
+            false => Ok(()),
         }
     }
 

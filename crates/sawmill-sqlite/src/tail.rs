@@ -6,7 +6,7 @@
 //! the database can tell: a shard of which nothing is here is answered as one that was not read to its end. What another
 //! process has trimmed may be here for a moment more, as it is for a reader who came a moment earlier, but not for longer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -22,9 +22,18 @@ const LARGEST: usize = 16 << 10;
 /// For how long a message is kept: whoever waited for it has read it by then.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// See the [module](self). In the order of appending.
+/// See the [module](self).
 #[derive(Default)]
-pub(crate) struct Tail(Mutex<VecDeque<(Moment, Appended)>>);
+pub(crate) struct Tail(Mutex<Recent>);
+
+#[derive(Default)]
+struct Recent {
+    /// In the order of appending.
+    appended: VecDeque<(Moment, Appended)>,
+    /// The topics of which the last read was answered from here: the next one is the database's, or other shards and what others
+    /// have written would wait as long as there is something here.
+    answered: BTreeSet<i64>,
+}
 
 /// A message that was appended.
 pub(crate) struct Appended {
@@ -66,17 +75,17 @@ impl Changes {
 
 impl Tail {
     /// What is kept at this moment.
-    fn recent(&self, now: Moment) -> MutexGuard<'_, VecDeque<(Moment, Appended)>> {
+    fn recent(&self, now: Moment) -> MutexGuard<'_, Recent> {
         let mut recent = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let stale = recent.iter().take_while(|(at, _)| now.since(*at) > FRESH).count();
-        recent.drain(..stale);
+        let stale = recent.appended.iter().take_while(|(at, _)| now.since(*at) > FRESH).count();
+        recent.appended.drain(..stale);
         recent
     }
 
     /// A transaction was committed.
     pub(crate) fn add(&self, changes: Changes, now: Moment) {
         let Changes { appended, trimmed, deleted } = changes;
-        let mut recent = self.recent(now);
+        let recent = &mut self.recent(now).appended;
         recent.extend(appended.into_iter().map(|one| (now, one)));
         let surplus = recent.len().saturating_sub(MOST);
         recent.drain(..surplus);
@@ -90,9 +99,16 @@ impl Tail {
     /// The blocks of which the first messages are here; the others are empty, and there may be more. `None` if there is
     /// nothing for any wish.
     pub(crate) fn read(&self, topic: i64, wishes: &[Wish], now: Moment) -> Option<Vec<Block>> {
-        let recent = self.recent(now);
-        let blocks: Vec<Block> = wishes.iter().map(|wish| block(&recent, topic, wish)).collect();
-        blocks.iter().any(|block| !block.messages.is_empty()).then_some(blocks)
+        let mut recent = self.recent(now);
+        if recent.answered.remove(&topic) {
+            return None;
+        }
+        let blocks: Vec<Block> = wishes.iter().map(|wish| block(&recent.appended, topic, wish)).collect();
+        let answers = blocks.iter().any(|block| !block.messages.is_empty());
+        if answers {
+            recent.answered.insert(topic);
+        }
+        answers.then_some(blocks)
     }
 }
 

@@ -28,10 +28,16 @@ fn wish(shard: u16, after: u64, limit: usize) -> Wish {
     Wish { shard, after, limit }
 }
 
+/// What is read by somebody who has asked the database before.
+fn blocks(tail: &Tail, topic: i64, wishes: &[Wish], now: Moment) -> Option<Vec<Block>> {
+    tail.recent(now).answered.clear();
+    tail.read(topic, wishes, now)
+}
+
 /// The numbers of the messages after this one in shard 0 of topic 1.
 fn read(tail: &Tail, after: u64, limit: usize) -> Option<Vec<u128>> {
-    let blocks = tail.read(1, &[wish(0, after, limit)], NOW)?;
-    Some(blocks[0].messages.iter().map(|message| message.id.as_u128()).collect())
+    let found = blocks(tail, 1, &[wish(0, after, limit)], NOW)?;
+    Some(found[0].messages.iter().map(|message| message.id.as_u128()).collect())
 }
 
 #[test]
@@ -45,7 +51,7 @@ fn what_follows_is_read_in_order_and_no_further_than_wanted() {
     assert_eq!(read(&tail, 3, 10), None, "whether there is more only the database can tell");
     assert_eq!(read(&tail, 0, 0), None);
     assert_eq!(read(&tail, u64::MAX, 10), None);
-    let block = tail.read(1, &[wish(0, 1, 10)], NOW).unwrap().remove(0);
+    let block = blocks(&tail, 1, &[wish(0, 1, 10)], NOW).unwrap().remove(0);
     assert_eq!((block.end, block.span), (Position::from_number(3), Span::from_range(1, 3, 2)));
     assert!(block.more, "others may have appended");
 }
@@ -65,11 +71,11 @@ fn what_another_process_has_appended_in_between_is_not_passed_over() {
 fn a_shard_of_which_nothing_is_here_may_have_more() {
     let tail = Tail::default();
     append(&tail, [1]);
-    assert!(tail.read(2, &[wish(0, 0, 10)], NOW).is_none(), "another topic");
-    let blocks = tail.read(1, &[wish(3, 7, 10), wish(0, 0, 10)], NOW).unwrap();
-    assert!(blocks[0].messages.is_empty() && blocks[0].more);
-    assert_eq!(blocks[0].end, Position::from_number(7));
-    assert_eq!(blocks[1].messages.len(), 1);
+    assert!(blocks(&tail, 2, &[wish(0, 0, 10)], NOW).is_none(), "another topic");
+    let found = blocks(&tail, 1, &[wish(3, 7, 10), wish(0, 0, 10)], NOW).unwrap();
+    assert!(found[0].messages.is_empty() && found[0].more);
+    assert_eq!(found[0].end, Position::from_number(7));
+    assert_eq!(found[1].messages.len(), 1);
 }
 
 #[test]
@@ -83,7 +89,8 @@ fn what_was_trimmed_or_deleted_is_not_read() {
         tail.add(changes, NOW);
     };
     let left = || {
-        [(1, 0), (1, 1), (2, 0)].map(|(topic, shard)| tail.read(topic, &[wish(shard, 0, 10)], NOW).is_some())
+        [(1, 0), (1, 1), (2, 0)]
+            .map(|(topic, shard)| blocks(&tail, topic, &[wish(shard, 0, 10)], NOW).is_some())
     };
     fill();
     let mut changes = Changes::default();
@@ -102,11 +109,22 @@ fn what_is_old_is_for_the_database_to_tell() {
     let tail = Tail::default();
     append(&tail, [1]);
     assert_eq!(read(&tail, 0, 10), Some(vec![1]));
-    assert!(tail.read(1, &[wish(0, 0, 10)], NOW + FRESH).is_some());
+    assert!(blocks(&tail, 1, &[wish(0, 0, 10)], NOW + FRESH).is_some());
     assert!(
-        tail.read(1, &[wish(0, 0, 10)], NOW + FRESH + Duration::from_millis(1)).is_none(),
+        blocks(&tail, 1, &[wish(0, 0, 10)], NOW + FRESH + Duration::from_millis(1)).is_none(),
         "others may have trimmed it"
     );
+}
+
+#[test]
+fn every_other_read_of_a_topic_is_the_databases() {
+    let tail = Tail::default();
+    append(&tail, 1..=9);
+    let mut reads = (0..4).map(|_| tail.read(1, &[wish(0, 0, 1)], NOW).is_some());
+    assert_eq!([(); 4].map(|()| reads.next().unwrap()), [true, false, true, false]);
+    assert!(tail.read(1, &[wish(0, 0, 1)], NOW).is_some());
+    assert!(tail.read(2, &[wish(0, 0, 1)], NOW).is_none(), "another topic, of which nothing is here");
+    assert!(tail.read(1, &[wish(0, 0, 1)], NOW).is_none(), "still the database's turn");
 }
 
 #[test]
@@ -114,7 +132,7 @@ fn it_stays_small() {
     let tail = Tail::default();
     append(&tail, 1..=50);
     append(&tail, 51..=100);
-    assert_eq!(tail.recent(NOW).len(), MOST);
+    assert_eq!(tail.recent(NOW).appended.len(), MOST);
     assert_eq!(read(&tail, 0, 10), None);
     assert_eq!(read(&tail, 90, 100).unwrap().len(), 10);
     let mut large = appended(1, 0, 101);

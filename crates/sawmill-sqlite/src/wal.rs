@@ -3,7 +3,12 @@
 //! SQLite commits with `synchronous = NORMAL`: that writes the log and leaves it to the system to bring it to the disk.
 //! Whoever waits for a write that must last is answered when the file was synced, so the promise is the same. But what was
 //! committed can be seen meanwhile, and a worker can get ready for a message while the disk is at it. A power failure undoes
-//! what was not synced from its end, never something in the middle: so what was written because of it goes with it.
+//! what was not synced from its end, never something in the middle: so what was written because of it goes with it, if it was
+//! written here. Until this process has written to the ledger of this very database, its ledger may be another one, and SQLite
+//! syncs within the commit.
+//!
+//! When a sync fails, the system takes what it could not write for written, and the next sync says nothing of it. Then the log is
+//! folded into the database, which is synced by itself; until that has worked, nothing is written and no ledger entry is read.
 //!
 //! Nor does SQLite fold the log into the database within a commit, which takes some milliseconds: that is done when nobody
 //! waits for anything.
@@ -49,7 +54,6 @@ impl Wal {
 
     /// Hears how long this connection makes the log, which is folded by [`fold`](Wal::fold) alone from now on.
     pub(crate) fn follow(&self, connection: &mut Connection) -> rusqlite::Result<()> {
-        connection.pragma_update(None, "synchronous", "NORMAL")?;
         let pages = self.pages.clone();
         connection.wal_hook(Some(move |_: &mut _, count| {
             pages.store(count, Ordering::Relaxed);
@@ -73,8 +77,19 @@ impl Wal {
         }
     }
 
+    /// Folds all of the log into the database, and has the disk keep that.
+    pub(crate) fn fold_whole(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+            .map(|busy| busy == 0)
+    }
+
     /// Has the disk keep everything that was committed.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
+        #[cfg(test)]
+        if tests::BROKEN_DISKS.lock().unwrap().contains(&self.path) {
+            return Err(io::Error::other("the disk is broken"));
+        }
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(OpenOptions::new().read(true).write(true).open(&self.path)?),
@@ -84,8 +99,13 @@ impl Wal {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+
+    /// The logs that cannot be synced.
+    pub(crate) static BROKEN_DISKS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
     #[test]
     fn a_long_log_is_folded_when_it_is_asked_for_and_not_by_commits() {

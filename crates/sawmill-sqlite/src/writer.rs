@@ -2,7 +2,7 @@
 //! when that is committed: many small writes at once cost one sync of the disk together.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -13,7 +13,7 @@ use sawmill::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::batch::Batch;
-use crate::error::{Failure, explain, explain_commit, unknown};
+use crate::error::{Failure, explain, explain_commit, in_doubt, unknown};
 use crate::news::{Bells, Ear, Written};
 use crate::store::Tally;
 use crate::tail::Tail;
@@ -41,6 +41,8 @@ pub(crate) struct Told {
     pub(crate) bells: Bells,
     pub(crate) tally: Arc<Tally>,
     pub(crate) tail: Arc<Tail>,
+    /// Something was committed, and the disk has not said that it keeps it.
+    pub(crate) in_doubt: Arc<AtomicBool>,
 }
 
 /// What the thread is sent.
@@ -135,6 +137,7 @@ impl Writer {
             untold: Written::default(),
             hurries: false,
             leftovers: true,
+            syncs_itself: true,
             wal,
         };
         let thread = thread::Builder::new()
@@ -223,6 +226,8 @@ struct Desk {
     untold: Written,
     /// True if something was done before telling them.
     hurries: bool,
+    /// SQLite syncs within each commit, since the ledger may be in another database.
+    syncs_itself: bool,
     /// True if there may be messages of deleted topics to remove.
     leftovers: bool,
 }
@@ -301,6 +306,12 @@ impl Desk {
     /// Does these pieces of work, and what comes meanwhile, and answers their callers. If they cannot be committed
     /// together, each is tried alone, so that nobody fails because of another.
     fn commit(&mut self, mut works: Vec<Box<dyn Work>>, inbox: Option<&mut Inbox<'_>>) {
+        if self.told.in_doubt.load(Ordering::Relaxed)
+            && let Err(error) = self.fold_whole()
+        {
+            works.into_iter().for_each(|work| work.fail(in_doubt(&error)));
+            return;
+        }
         let broken = match self.transact(&mut works, inbox) {
             Ok(written) => {
                 self.answer(works);
@@ -333,13 +344,35 @@ impl Desk {
         if lasting.is_empty() {
             return;
         }
-        match self.wal.sync() {
+        match self.sync() {
             Ok(()) => lasting.into_iter().for_each(|work| work.answer()),
             Err(error) => {
                 let why = format!("for good: it could not be synced to the disk ({error})");
                 lasting.into_iter().for_each(|work| work.fail(unknown(&why)));
             }
         }
+    }
+
+    /// Has the disk keep what was committed, if SQLite has not done so already.
+    fn sync(&mut self) -> Result<(), String> {
+        if self.syncs_itself {
+            return Ok(());
+        }
+        self.wal.sync().or_else(|error| {
+            tracing::warn!(%error, "the write-ahead log could not be synced to the disk");
+            self.fold_whole().map_err(|why| format!("{error}; {why}"))
+        })
+    }
+
+    /// Has the database itself keep what was committed, when the log cannot be trusted to.
+    fn fold_whole(&mut self) -> Result<(), String> {
+        let folded = match self.wal.fold_whole(&self.connection) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("others are reading from its write-ahead log".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        self.told.in_doubt.store(folded.is_err(), Ordering::Relaxed);
+        folded
     }
 
     fn transact(
@@ -364,6 +397,10 @@ impl Desk {
         let changes = batch.finish().map_err(Broken::Work)?;
         run("COMMIT").map_err(Broken::Commit)?;
         self.leftovers |= leftovers;
+        if written.entries && self.syncs_itself {
+            // If it cannot be changed, every commit is synced as before.
+            self.syncs_itself = self.connection.pragma_update(None, "synchronous", "NORMAL").is_err();
+        }
         self.told.tail.add(changes, SystemClock.now());
         self.told.bells.ring(written);
         Ok(written)
@@ -413,3 +450,7 @@ impl Inbox<'_> {
         None
     }
 }
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

@@ -81,6 +81,8 @@ pub(super) struct Foreman {
     pub(super) look_well_from: Moment,
     /// How often there were news since messages were last found.
     pub(super) fruitless_news: u32,
+    /// The last read did not wait for all sources.
+    pub(super) read_some: bool,
     pub(super) drain: u64,
     pub(super) wait: Duration,
 }
@@ -109,6 +111,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         look_at: Moment::default(),
         look_well_from: Moment::default(),
         fruitless_news: 0,
+        read_some: false,
         drain: 0,
         wait: first_wait(shared.poll),
         shared: shared.clone(),

@@ -202,8 +202,9 @@ impl Foreman {
     }
 
     /// Reads the picked sources after their cursors, or some of them, if there are messages.
-    async fn read(&self, picked: &[usize], limit: usize) -> Result<Vec<(usize, Block)>> {
-        let log = self.shared.builder.mill.log();
+    async fn read(&mut self, picked: &[usize], limit: usize) -> Result<Vec<(usize, Block)>> {
+        let shared = self.shared.clone();
+        let log = shared.builder.mill.log();
         let mut reads = Vec::new();
         for topic in self.shared.topics() {
             let (mut indexes, mut wants) = (Vec::new(), Vec::new());
@@ -218,12 +219,15 @@ impl Foreman {
                 reads.push(async move { (indexes, log.read(&topic, &wants).await) });
             }
         }
-        // A topic and its lanes at once. What has come first need not wait for the others: they are read when it is claimed.
+        // A topic and its lanes at once. What has come first need not wait for the others: they are read when it is claimed. But
+        // not twice in a row, or a topic in which there is always something would keep all from the others.
+        let may_leave_out = !std::mem::take(&mut self.read_some);
         let mut reads: FuturesUnordered<_> = reads.into_iter().collect();
         let mut blocks = Vec::new();
         while let Some((indexes, read)) = reads.next().await {
             blocks.extend(indexes.into_iter().zip(read?));
-            if has_messages(&blocks) {
+            if may_leave_out && has_messages(&blocks) && !reads.is_empty() {
+                self.read_some = true;
                 break;
             }
         }
