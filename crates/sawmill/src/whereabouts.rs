@@ -161,14 +161,18 @@ impl Sawmill {
         })
     }
 
-    /// Where a message of a shard is. Positions cannot be compared, but what lies after them can be counted.
-    async fn place(&self, topic: &Topic, state: &ShardState, found: &Found) -> Result<Place> {
-        let Some(before) = &found.before else { return Ok(Place::Aside) };
+    /// True if a message is not due or lies after a cursor. Positions cannot be compared, but what lies after them can be counted.
+    pub(crate) async fn is_ahead(&self, topic: &Topic, state: &ShardState, found: &Found) -> Result<bool> {
+        let Some(before) = &found.before else { return Ok(true) };
         let after = [(found.shard, before.clone()), (found.shard, state.cursor.clone())];
-        if let [from_it_on, after_cursor] = self.log().backlog(topic, &after).await?.ready[..]
-            && from_it_on <= after_cursor
-        {
-            return Ok(Place::Waiting);
+        let ready = self.log().backlog(topic, &after).await?.ready;
+        Ok(matches!(ready[..], [from_it_on, after_cursor] if from_it_on <= after_cursor))
+    }
+
+    /// Where a message of a shard is.
+    async fn place(&self, topic: &Topic, state: &ShardState, found: &Found) -> Result<Place> {
+        if self.is_ahead(topic, state, found).await? {
+            return Ok(if found.before.is_none() { Place::Aside } else { Place::Waiting });
         }
         for claim in &state.claims {
             let messages = match self.log().reread(topic, found.shard, &claim.span).await {

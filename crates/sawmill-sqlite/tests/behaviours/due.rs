@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sawmill::Push;
 use sawmill::env::Env;
+use sawmill::{Context, Push};
 
+use crate::both::both;
 use crate::desk::Desk;
 use crate::support::{LONG_TTL, POLL, Peek, Place, eventually, key_per_shard, topic};
 
@@ -118,4 +119,18 @@ async fn c4_equal_due_times_never_collide() {
     assert_eq!((runs.len(), run), (200, pushed), "each of them, once");
     assert!(runs.iter().all(|run| run.at >= due && run.context.message().due == Some(due)));
     assert_eq!(mill.status(&topic.name.to_string(), "default").await.unwrap().done, 200);
+}
+
+#[tokio::test]
+async fn a_drain_does_what_is_due_though_nobody_has_tended_the_topic_yet() {
+    for store in both() {
+        let mill = store.mill();
+        topic(&mill, "jobs", 4).await;
+        let due = Push::new("x").after(Duration::from_millis(5));
+        mill.push_many("jobs", vec![due; 3]).await.unwrap();
+        Env::system().sleep(Duration::from_millis(50)).await;
+        let worker = mill.worker("jobs").start(|_: Context| async {}).await.unwrap();
+        worker.drained().await;
+        assert_eq!(worker.stop().await.done, 3, "{}", store.engine);
+    }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use super::tender::PROMOTE_MOST;
 use super::trouble::Trouble;
 use super::{Delivery, Shared, SourceSpec, slot};
 use crate::claim::{Claim, WorkerId};
@@ -177,6 +178,9 @@ impl Foreman {
             if drain > self.drain || wants_look {
                 self.look_well_from = now;
             }
+            if drain > self.drain {
+                self.promote_due().await?;
+            }
             self.look(&me).await?;
             self.drain = drain;
         }
@@ -193,6 +197,15 @@ impl Foreman {
             self.shared.drained.send_replace(self.drain);
         }
         settled.map(|()| grabbed)
+    }
+
+    /// Makes readable what is due by now, whoever has that duty: nobody may have come to it yet, and who drains means it, too.
+    async fn promote_due(&self) -> Result<()> {
+        let (log, env) = (self.shared.builder.mill.log(), self.shared.env());
+        for topic in self.shared.topics() {
+            while log.promote(&topic, env.wall(), PROMOTE_MOST).await?.moved == PROMOTE_MOST {}
+        }
+        Ok(())
     }
 
     /// Forgets what it knows of the ledger, so that the next round looks anew.

@@ -20,7 +20,7 @@ use crate::timetable::Timetable;
 use crate::topic::{GroupName, Topic};
 
 /// How many messages are made readable at a time.
-const PROMOTE_MOST: usize = 1000;
+pub(super) const PROMOTE_MOST: usize = 1000;
 /// How often a topic is trimmed.
 const TRIM_EVERY: Duration = Duration::from_secs(60);
 /// The shortest pause between two rounds, however many hints come.
