@@ -110,6 +110,7 @@ mod tests {
             (ErrorKind::Full, Code::Failed),
             (ErrorKind::Corrupt, Code::Failed),
             (ErrorKind::TooLarge, Code::Failed),
+            (ErrorKind::InUse, Code::Failed),
         ] {
             assert_eq!(Failure::from(sawmill::Error::new(kind, "x")).code(), code, "{kind:?}");
         }

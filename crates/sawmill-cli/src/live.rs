@@ -5,7 +5,7 @@
 //! workers, whose beats must go on.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -21,8 +21,9 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const USUAL_WIDTH: usize = 80;
 /// Back to the first column, and away with what stands there.
 const CLEAR: &str = "\r\x1b[2K";
-/// How many pieces of text may wait to be written before more are left out.
+/// How many pieces of text, and bytes of lines, may wait to be written before more are left out.
 const MOST_WAITING: usize = 4096;
+const MOST_BYTES: usize = 4 << 20;
 /// How long to wait for all to be written, if nobody reads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -45,44 +46,80 @@ enum Order {
 /// The way to the thread that writes.
 struct Writer {
     orders: SyncSender<Order>,
+    queue: Arc<Queue>,
+}
+
+/// What both ends of that way know.
+#[derive(Default)]
+struct Queue {
+    /// How many bytes of lines wait to be written.
+    bytes: AtomicUsize,
     /// How many pieces were left out since the last one that was written.
-    missing: Arc<AtomicU64>,
+    missing: AtomicU64,
 }
 
 static WRITER: OnceLock<Writer> = OnceLock::new();
 
 fn writer() -> &'static Writer {
     WRITER.get_or_init(|| {
-        let (orders, taken) = sync_channel(MOST_WAITING);
-        let missing = Arc::new(AtomicU64::new(0));
-        let counted = missing.clone();
-        // Without a thread there is nobody to take orders, and each is carried out where it is given.
+        let (writer, taken) = Writer::new();
+        let queue = writer.queue.clone();
+        // Without a thread there is nobody to take orders, and lines are written where they are given.
         let _ = thread::Builder::new()
             .name("terminal".to_owned())
-            .spawn(move || serve(&taken, &counted, &mut io::stdout(), &mut io::stderr()));
-        Writer { orders, missing }
+            .spawn(move || serve(&taken, &queue, &mut io::stdout(), &mut io::stderr()));
+        writer
     })
 }
 
+impl Writer {
+    fn new() -> (Self, Receiver<Order>) {
+        let (orders, taken) = sync_channel(MOST_WAITING);
+        (Self { orders, queue: Arc::default() }, taken)
+    }
+
+    /// Has lines written in a moment. If too much waits already, they come back. A piece that is longer than all that may wait
+    /// waits alone.
+    fn order(&self, out: Out, lines: Vec<u8>) -> Result<(), Vec<u8>> {
+        let (size, bytes) = (lines.len(), &self.queue.bytes);
+        let with_it = |waiting: usize| {
+            (waiting == 0 || waiting.saturating_add(size) <= MOST_BYTES).then(|| waiting.saturating_add(size))
+        };
+        if bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it).is_err() {
+            return Err(lines);
+        }
+        let (order, gone) = match self.orders.try_send(Order::Lines(out, lines)) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Full(order)) => (order, false),
+            Err(TrySendError::Disconnected(order)) => (order, true),
+        };
+        bytes.fetch_sub(size, Ordering::Relaxed);
+        match order {
+            Order::Lines(out, lines) if gone => write(out, &lines, &mut io::stdout(), &mut io::stderr()),
+            Order::Lines(_, lines) => return Err(lines),
+            Order::Live(_) | Order::Tell(_) => {}
+        }
+        Ok(())
+    }
+}
+
 /// Writes what is ordered. An output that has gone is no reason to stop.
-fn serve(orders: &Receiver<Order>, missing: &AtomicU64, stdout: &mut impl Write, stderr: &mut impl Write) {
+fn serve(orders: &Receiver<Order>, queue: &Queue, stdout: &mut impl Write, stderr: &mut impl Write) {
     let mut shown = String::new();
     for order in orders {
         match order {
-            Order::Lines(out, mut lines) => {
-                let left_out = missing.swap(0, Ordering::Relaxed);
-                if left_out > 0 {
-                    let note = format!("({left_out} lines are missing here: nobody read them in time)\n");
-                    lines.splice(0..0, note.into_bytes());
-                }
+            Order::Lines(out, lines) => {
                 if !shown.is_empty() {
                     let _ = stderr.write_all(CLEAR.as_bytes());
                 }
-                let _ = match out {
-                    Out::Stdout => stdout.write_all(&lines).and_then(|()| stdout.flush()),
-                    Out::Stderr => stderr.write_all(&lines),
-                };
+                let left_out = queue.missing.swap(0, Ordering::Relaxed);
+                if left_out > 0 {
+                    let note = format!("({left_out} lines are missing here: nobody read them in time)\n");
+                    write(out, note.as_bytes(), stdout, stderr);
+                }
+                write(out, &lines, stdout, stderr);
                 let _ = stderr.write_all(shown.as_bytes());
+                queue.bytes.fetch_sub(lines.len(), Ordering::Relaxed);
             }
             Order::Live(text) if text == shown => {}
             Order::Live(text) => {
@@ -96,26 +133,27 @@ fn serve(orders: &Receiver<Order>, missing: &AtomicU64, stdout: &mut impl Write,
     }
 }
 
+fn write(out: Out, lines: &[u8], stdout: &mut impl Write, stderr: &mut impl Write) {
+    let _ = match out {
+        Out::Stdout => stdout.write_all(lines).and_then(|()| stdout.flush()),
+        Out::Stderr => stderr.write_all(lines),
+    };
+}
+
 /// Writes whole lines to stderr, above the live line if there is one, in a moment. If too much waits, they are left out, and that
 /// is said in their place.
 pub(crate) fn above(lines: &[u8]) {
     let writer = writer();
-    match writer.orders.try_send(Order::Lines(Out::Stderr, lines.to_vec())) {
-        Ok(()) => {}
-        Err(TrySendError::Full(_)) => {
-            writer.missing.fetch_add(1, Ordering::Relaxed);
-        }
-        Err(TrySendError::Disconnected(_)) => {
-            let _ = io::stderr().write_all(lines);
-        }
+    if writer.order(Out::Stderr, lines.to_vec()).is_err() {
+        writer.queue.missing.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Writes whole lines, and waits as long as too much waits already.
 pub(crate) async fn above_in_turn(out: Out, lines: Vec<u8>, env: &Env) {
-    let mut order = Order::Lines(out, lines);
-    while let Err(TrySendError::Full(again)) = writer().orders.try_send(order) {
-        order = again;
+    let mut lines = lines;
+    while let Err(again) = writer().order(out, lines) {
+        lines = again;
         env.sleep(SHORTEST).await;
     }
 }
@@ -223,26 +261,38 @@ mod tests {
 
     #[test]
     fn lines_are_written_above_the_live_line_and_what_is_missing_is_said() {
-        let (orders, taken) = sync_channel(8);
-        let lines = |out, text: &str| Order::Lines(out, text.as_bytes().to_vec());
-        for order in [
-            lines(Out::Stderr, "one\n"),
-            Order::Live("live".to_owned()),
-            Order::Live("live".to_owned()),
-            lines(Out::Stderr, "two\n"),
-            lines(Out::Stdout, "out\n"),
-            Order::Live(String::new()),
-            lines(Out::Stderr, "three\n"),
-        ] {
-            orders.send(order).unwrap();
-        }
-        drop(orders);
+        let (writer, taken) = Writer::new();
+        let lines = |out, text: &str| writer.order(out, text.as_bytes().to_vec()).unwrap();
+        let live = |text: &str| writer.orders.send(Order::Live(text.to_owned())).unwrap();
+        lines(Out::Stderr, "one\n");
+        live("live");
+        live("live");
+        lines(Out::Stderr, "two\n");
+        lines(Out::Stdout, "out\n");
+        live("");
+        lines(Out::Stderr, "three\n");
+        let queue = writer.queue.clone();
+        queue.missing.store(7, Ordering::Relaxed);
+        drop(writer);
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        serve(&taken, &AtomicU64::new(7), &mut stdout, &mut stderr);
+        serve(&taken, &queue, &mut stdout, &mut stderr);
         assert_eq!(
             String::from_utf8(stderr).unwrap().replace(CLEAR, "^"),
             "(7 lines are missing here: nobody read them in time)\none\n^live^two\nlive^live^three\n"
         );
         assert_eq!(stdout, b"out\n");
+        assert_eq!(queue.bytes.load(Ordering::Relaxed), 0, "nothing waits any more");
+    }
+
+    #[test]
+    fn only_so_much_waits_to_be_written() {
+        let (writer, taken) = Writer::new();
+        let half = vec![b'x'; MOST_BYTES / 2];
+        let ordered = |lines: &[u8]| writer.order(Out::Stdout, lines.to_vec()).is_ok();
+        assert_eq!([&half[..], &half, b"x"].map(ordered), [true, true, false]);
+        let waiting: Vec<Order> = taken.try_iter().collect();
+        assert_eq!(waiting.len(), 2);
+        writer.queue.bytes.store(0, Ordering::Relaxed);
+        assert_eq!([&half.repeat(3)[..], b"x"].map(ordered), [true, false], "a long one waits alone");
     }
 }

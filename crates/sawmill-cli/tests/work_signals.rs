@@ -209,13 +209,13 @@ fn q23_a_timeout_ends_the_command_and_all_that_it_started() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
     library.push("t", "a");
-    let args = ["--timeout", "500ms", "--retries", "0", "--drain"];
+    let args = ["--timeout", "5s", "--retries", "0", "--drain"];
     let worker = start_endless(&place, &args);
     worker.wait().ok();
     until_gone(&pids(&place));
     let letters = library.dead("t");
     assert_eq!(letters.len(), 1);
-    assert!(letters[0].reason().contains("timeout of 500ms"), "{}", letters[0].reason());
+    assert!(letters[0].reason().contains("timeout of 5s"), "{}", letters[0].reason());
 }
 
 #[test]
@@ -313,5 +313,36 @@ fn q22_a_pause_holds_without_moving_shards() {
     library.block_on(library.mill.resume("t", "default")).unwrap();
     until("the second is done", || library.status("t").done == 2);
     worker.signal(Signal::INT);
+    worker.wait().ok();
+}
+
+#[test]
+fn q15_a_signal_ends_a_hook_that_hangs() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let place = Place::new();
+        Library::with_topic(&place, "t");
+        let hook = "sleep 1000 & echo $! >> pids; echo $$ >> pids; wait";
+        let worker = place.start(&["work", "t", "--drain", "--on-stop", hook, "--", "true"]);
+        until("the hook runs", || pids(&place).len() == 2);
+        worker.signal(signal);
+        let ended = worker.wait();
+        assert!(ended.stderr.contains("was ended by a signal before it was done"), "{}", ended.stderr);
+        ended.ok();
+        until_gone(&pids(&place));
+    }
+}
+
+#[test]
+fn q15_a_signal_ends_a_worker_that_waits_for_the_store_to_start() {
+    let place = Place::new();
+    Library::with_topic(&place, "t");
+    let hook = "touch starting; while [ ! -e go ]; do sleep 0.05; done; touch gone";
+    let worker = place.start(&["work", "t", "--on-start", hook, "--", "true"]);
+    until("the store is open", || place.path("starting").exists());
+    let holder = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
+    holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    place.write("go", "");
+    until("it goes on to join its group", || place.path("gone").exists());
+    worker.signal(Signal::TERM);
     worker.wait().ok();
 }

@@ -4,10 +4,10 @@
 
 mod support;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use sawmill::Push;
 use support::library::Library;
-use support::{Place, until};
+use support::{Place, Running, until};
 
 /// A command that answers each line as `answer` says, a shell fragment that may use `$id` and `$line`.
 fn talker(place: &Place, answer: &str) -> String {
@@ -139,10 +139,11 @@ fn q23_a_timeout_ends_a_streaming_command_and_another_takes_its_place() {
     // With one key they come in their order.
     library.push_many("t", ["hang", "fine"].map(|text| Push::new(text).key("k")));
     let script = talker(&place, &format!(r#"case "$line" in *hang*) sleep 1000 ;; esac; {OK}"#));
-    let args = ["--timeout", "1s", "--retries", "0", "--concurrency", "1", "--drain", "--", &script];
+    // Long enough for a shell to start and to answer, also where much else goes on.
+    let args = ["--timeout", "5s", "--retries", "0", "--concurrency", "1", "--drain", "--", &script];
     place.ok(&[&["work", "t", "--stream"], &args[..]].concat());
     assert_eq!((library.status("t").done, place.read("started").lines().count()), (1, 2));
-    assert!(reasons(&library)[0].contains("timeout of 1s"), "{:?}", reasons(&library));
+    assert!(reasons(&library)[0].contains("timeout of 5s"), "{:?}", reasons(&library));
 }
 
 #[test]
@@ -170,4 +171,129 @@ fn q15_signals_end_streaming_commands() {
     let script = talker(&place, OK);
     place.ok(&["work", "t", "--stream", "--drain", "--", &script]);
     assert!(place.read("lines").lines().last().unwrap().contains(r#""attempt":1"#), "it was not its failure");
+}
+
+/// The one message is a dead letter, and the drained worker has come to its end.
+fn the_only_letter(place: &Place, library: &Library, script: &str) -> String {
+    let args = ["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", script];
+    place.ok(&args);
+    let reasons = reasons(library);
+    assert_eq!(reasons.len(), 1, "{reasons:?}");
+    reasons.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_command_that_dies_fails_what_it_held_though_others_hold_its_pipes() {
+    for begin in ["sleep 1000", "setsid sleep 1000"] {
+        let place = Place::new();
+        let library = Library::with_topic(&place, "t");
+        library.push("t", "x");
+        let script = place.script("run", &format!("{begin} & echo $! > pid; read -r line; exit 9"));
+        let reason = the_only_letter(&place, &library, &script);
+        assert!(reason.contains("exit code 9"), "{begin}: {reason}");
+        kill_said(&place, "pid");
+    }
+}
+
+/// Kills the processes that have said their number in this file, if they are still there.
+fn kill_said(place: &Place, file: &str) {
+    for line in place.read(file).lines() {
+        let _ = kill_process(Pid::from_raw(line.trim().parse().unwrap()).unwrap(), Signal::KILL);
+    }
+}
+
+#[test]
+fn a_command_that_does_not_read_holds_nobody_up() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    // More than a pipe holds.
+    library.push("t", "x".repeat(300_000));
+    let script = place.script("run", "exec 1>&-; sleep 1000");
+    let reason = the_only_letter(&place, &library, &script);
+    assert!(reason.contains("closed its stdout"), "{reason}");
+}
+
+#[test]
+fn a_command_that_answers_before_it_has_read_all_is_heard_and_replaced() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push_many("t", vec!["x".repeat(300_000); 2]);
+    let script = place.script(
+        "run",
+        &format!(
+            r#"echo $$ >> started
+line=$(dd bs=1 count=200 2> dd)
+id=${{line#*\"id\":\"}}; id=${{id%%\"*}}
+{OK}
+sleep 1000"#
+        ),
+    );
+    place.ok(&["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", &script]);
+    assert_eq!((library.status("t").done, place.read("started").lines().count()), (2, 2));
+}
+
+#[test]
+fn what_a_command_says_too_much_is_not_the_next_ones_answer() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    library.push_many("t", vec!["x"; 3]);
+    let script = talker(&place, r#"printf '{"id":"%s","ok":true}\nthat is all\n' "$id""#);
+    let args = ["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", &script];
+    let ended = place.run(&args);
+    assert!(ended.stderr.contains("said more than its answer"), "{}", ended.stderr);
+    ended.ok();
+    let status = library.status("t");
+    assert_eq!((status.done, status.dead), (3, 0), "{:?}", reasons(&library));
+}
+
+#[test]
+fn q15_a_stop_does_not_wait_for_a_command_that_has_not_begun() {
+    for ordered in [&[][..], &["--ordered"]] {
+        let place = Place::new();
+        let library = Library::with_topic(&place, "t");
+        library.push_many("t", (0..10).map(|_| Push::new("x").key("k")));
+        let script = place.script("dud", "echo x >> started; exit 3");
+        let args = ["work", "t", "--stream", "--concurrency", "1", "--retries", "0"];
+        let worker = place.start(&[&args[..], ordered, &["--", &script]].concat());
+        // Then comes a pause of 6.4 s.
+        until("seven have failed", || library.status("t").dead == 7);
+        worker.signal(Signal::INT);
+        worker.wait().ok();
+        assert_eq!(place.read("started").lines().count(), 7, "none was started after the stop");
+        let status = library.status("t");
+        let left = status.waiting + status.retrying + status.claimed;
+        assert_eq!((status.dead, left), (7, 3), "{status:?}");
+    }
+}
+
+/// How many pipes a program has open.
+#[cfg(target_os = "linux")]
+fn pipes(worker: &Running) -> usize {
+    let folder = format!("/proc/{}/fd", worker.pid());
+    let is_pipe = |entry: std::io::Result<std::fs::DirEntry>| {
+        let target = entry.and_then(|entry| std::fs::read_link(entry.path()));
+        target.is_ok_and(|target| target.to_string_lossy().starts_with("pipe:"))
+    };
+    std::fs::read_dir(folder).unwrap().map(is_pipe).filter(|is| *is).count()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn q11_what_gets_away_from_a_streaming_command_takes_no_pipes_of_the_worker() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "t");
+    let script = talker(
+        &place,
+        &format!(r#"[ -e met.$$ ] && exit 1; touch met.$$; setsid sleep 1000 & echo $! >> pids; {OK}"#),
+    );
+    let worker =
+        place.start(&["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--", &script]);
+    worker.until_said("joined the group");
+    let before = pipes(&worker);
+    library.push_many("t", vec!["x"; 12]);
+    until("each second one has ended its command", || library.status("t").dead == 6);
+    until("their pipes are closed", || pipes(&worker) <= before);
+    worker.signal(Signal::INT);
+    worker.wait().ok();
+    kill_said(&place, "pids");
 }

@@ -18,6 +18,8 @@ pub enum ErrorKind {
     NotFound,
     /// It exists already, with other settings.
     Exists,
+    /// Another uses it, and only one can: a journal belongs to one worker at a time.
+    InUse,
     /// The engine cannot do this at all; see [`Capabilities`](crate::Capabilities).
     Unsupported,
     /// The store could not be reached, or is busy. Nothing was written.
@@ -63,7 +65,7 @@ impl Error {
 
     /// True if the same call may succeed later without anybody changing anything.
     pub fn may_pass(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Full)
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Full | ErrorKind::InUse)
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {

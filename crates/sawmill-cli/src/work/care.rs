@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sawmill::env::Env;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind};
 
 use super::reload::Reload;
 use super::settings::Plan;
+use super::signals::listen;
 use crate::failure::Failure;
 use crate::log::{Log, LogLevel};
 use crate::metrics;
@@ -18,6 +19,8 @@ pub(super) struct Care {
     pub(super) log: Log,
     /// Nobody wants a live line. It can be changed while the worker runs.
     pub(super) quiet: Arc<AtomicBool>,
+    /// SIGHUP, until there is something to reload. What comes before that is not lost.
+    hangup: Option<Signal>,
 }
 
 impl Care {
@@ -31,25 +34,27 @@ impl Care {
         if let Some(address) = plan.metrics {
             metrics::serve(address, &session.env).await?;
         }
+        // From now on neither ends the program, however long the store takes to open.
         let mut rotated = listen(SignalKind::user_defined1())?;
+        let hangup = Some(listen(SignalKind::hangup())?);
         let reopening = log.clone();
         session.env.spawn(async move {
             while rotated.recv().await.is_some() {
                 reopening.reopen();
             }
         });
-        Ok(Self { env: session.env.clone(), log, quiet: Arc::new(AtomicBool::new(plan.quiet)) })
+        let quiet = Arc::new(AtomicBool::new(plan.quiet));
+        Ok(Self { env: session.env.clone(), log, quiet, hangup })
     }
 
     /// From now on SIGHUP reloads the configuration.
-    pub(super) fn listen(&self, mut reload: Reload) -> Result<(), Failure> {
-        let mut asked = listen(SignalKind::hangup())?;
+    pub(super) fn reload_by(&mut self, mut reload: Reload) {
+        let Some(mut asked) = self.hangup.take() else { return };
         self.env.spawn(async move {
             while asked.recv().await.is_some() {
                 reload.now();
             }
         });
-        Ok(())
     }
 
     /// Why the worker ended is also in its log file, if it has one.
@@ -65,8 +70,4 @@ impl Care {
 /// How much a worker tells, if somebody said so, else by whether it is to be quiet.
 pub(super) fn level(said: Option<LogLevel>, quiet: bool) -> LogLevel {
     said.unwrap_or(if quiet { LogLevel::Warn } else { LogLevel::Info })
-}
-
-fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")))
 }

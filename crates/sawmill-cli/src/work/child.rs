@@ -11,10 +11,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 
 use super::environment::variables;
-use super::group::{Group, ending};
+use super::last_words::LastWords;
+use super::process_group::{ProcessGroup, ending};
 use super::relay;
 use super::runner::{GRACE, Runner, unwanted};
-use super::tail::Tail;
 
 /// Not now: to be tried again later (EX_TEMPFAIL).
 const LATER: i32 = 75;
@@ -49,26 +49,26 @@ pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
     runner.said(outcome).await
 }
 
-async fn attempt(runner: &Runner, context: &Context, group: &Group, child: &mut Child) -> Outcome {
-    let tail = Tail::default();
+async fn attempt(runner: &Runner, context: &Context, group: &ProcessGroup, child: &mut Child) -> Outcome {
+    let words = LastWords::default();
     let ended = {
-        let process = attend(runner, context, group, child, &tail);
+        let process = attend(runner, context, group, child, &words);
         match runner.limits().timeout {
             None => Ok(process.await),
             Some(limit) => in_time(runner, group, process, limit).await,
         }
     };
     match ended {
-        Ok(Ok(status)) => judge(runner, status, &tail),
+        Ok(Ok(status)) => judge(runner, status, &words),
         Ok(Err(error)) => Outcome::retry(format!("how it ended is not known: {error}")),
-        Err(late) => Outcome::retry(with_tail(&late, &tail.text())),
+        Err(late) => Outcome::retry(with_words(&late, &words.text())),
     }
 }
 
 /// Waits for a process that may take so long. One that takes longer has ended when this returns the error.
 pub(crate) async fn in_time<T>(
     runner: &Runner,
-    group: &Group,
+    group: &ProcessGroup,
     process: impl Future<Output = T>,
     limit: Duration,
 ) -> Result<T, String> {
@@ -88,9 +88,9 @@ pub(crate) async fn in_time<T>(
 async fn attend(
     runner: &Runner,
     context: &Context,
-    group: &Group,
+    group: &ProcessGroup,
     child: &mut Child,
-    tail: &Tail,
+    words: &LastWords,
 ) -> io::Result<ExitStatus> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
@@ -101,7 +101,7 @@ async fn attend(
     };
     let listen = async {
         if let Some(stderr) = stderr {
-            tail.follow(stderr, &runner.env).await;
+            words.follow(stderr, &runner.env).await;
         }
     };
     let relay = async {
@@ -127,10 +127,10 @@ async fn attend(
 }
 
 /// What an exit code means.
-fn judge(runner: &Runner, status: ExitStatus, tail: &Tail) -> Outcome {
-    let said = tail.text();
+fn judge(runner: &Runner, status: ExitStatus, words: &LastWords) -> Outcome {
+    let said = words.text();
     let hint = runner.memory_hint(&said, status.code().is_none());
-    let error = with_tail(&format!("{}{hint}", ending(status)), &said);
+    let error = with_words(&format!("{}{hint}", ending(status)), &said);
     match status.code() {
         Some(0) => Outcome::Done,
         Some(LATER) => Outcome::Snooze(runner.snooze),
@@ -141,6 +141,6 @@ fn judge(runner: &Runner, status: ExitStatus, tail: &Tail) -> Outcome {
 }
 
 /// An error, and what was said about it.
-pub(crate) fn with_tail(error: &str, said: &str) -> String {
+pub(crate) fn with_words(error: &str, said: &str) -> String {
     if said.is_empty() { error.to_owned() } else { format!("{error}: {said}") }
 }

@@ -1,6 +1,7 @@
 //! The state of a worker, for people: what it does, what it has done, and where its topics stand.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sawmill::clock::Moment;
@@ -14,23 +15,23 @@ use crate::text;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a dump needs to know of the worker.
-pub(crate) struct Subject<'a> {
-    pub(crate) mill: &'a Sawmill,
-    pub(crate) worker: &'a Worker,
-    pub(crate) runner: &'a Runner,
-    pub(crate) topics: &'a [String],
-    pub(crate) group: &'a str,
+pub(crate) struct Subject {
+    pub(crate) mill: Sawmill,
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) runner: Arc<Runner>,
+    pub(crate) topics: Vec<String>,
+    pub(crate) group: String,
     /// How long it took to open the store.
     pub(crate) connect: Duration,
     pub(crate) since: Moment,
 }
 
-impl Subject<'_> {
+impl Subject {
     /// The state, in lines.
     pub(crate) async fn dump(&self) -> String {
         let mut text = self.of_worker();
-        for topic in self.topics {
-            let status = self.runner.env.within(PATIENCE, self.mill.status(topic, self.group)).await;
+        for topic in &self.topics {
+            let status = self.runner.env.within(PATIENCE, self.mill.status(topic, &self.group)).await;
             let line = match status {
                 Some(Ok(status)) => of_topic(&status),
                 Some(Err(error)) => format!("not known: {error}"),

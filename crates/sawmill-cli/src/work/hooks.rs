@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
-use super::group::{Group, ending};
+use super::process_group::{ProcessGroup, ending};
 use super::runner::Runner;
 use crate::failure::Failure;
 
@@ -13,7 +13,7 @@ pub(crate) async fn run(name: &str, hook: &str, runner: &Runner) -> Result<(), F
     let wrong = |what: String| Failure::failed(format!("the {name} command `{hook}` {what}"));
     let mut command = Command::new("sh");
     command.arg("-c").arg(hook).env("SAWMILL_STATE", &runner.shared).stdin(Stdio::null());
-    let (group, mut child) = Group::start(&mut command, None, &runner.minder)
+    let (group, mut child) = ProcessGroup::start(&mut command, None, &runner.minder)
         .map_err(|error| wrong(format!("cannot be started: {error}")))?;
     let status = child.wait().await.map_err(|error| wrong(format!("ended nobody knows how: {error}")))?;
     match status.success() {

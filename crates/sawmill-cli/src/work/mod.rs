@@ -4,10 +4,11 @@ mod care;
 mod child;
 mod dump;
 mod environment;
-mod group;
 mod hooks;
+mod last_words;
 mod line;
 pub(crate) mod minder;
+mod process_group;
 mod program;
 mod progress;
 mod relay;
@@ -17,7 +18,7 @@ mod running;
 mod settings;
 mod signals;
 mod stream;
-mod tail;
+mod talker;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use sawmill::clock::Moment;
 use sawmill::{Context, Counts, Sawmill, Worker, WorkerBuilder};
 
 use crate::failure::Failure;
+use crate::log::Log;
 use crate::session::Session;
 use crate::{text, topic};
 use care::Care;
@@ -89,6 +91,7 @@ Signals:
   SIGINT        finish what runs, then stop; the second time, abort
   SIGTERM       abort what runs (SIGTERM to it, SIGKILL 2 s later; it will run again, or becomes a dead letter
                 under at-most-once), then stop
+                Either ends an --on-start or --on-stop command that runs.
   SIGUSR1       reopen the log file
   SIGUSR2       write the state to stderr
   SIGHUP        reload the --config file: the log says what changed, and what needs a restart
@@ -111,8 +114,9 @@ Examples:
 pub(crate) async fn run(args: Args, session: &Session) -> Result<(), Failure> {
     let plan = args.settings.clone().over(&session.file.work).resolve()?;
     let program = Program::find(&args.command)?;
-    let care = Care::take(session, &plan).await?;
-    care.last_words(carry_out(args, plan, program, session, &care).await)
+    let mut care = Care::take(session, &plan).await?;
+    let worked = carry_out(args, plan, program, session, &mut care).await;
+    care.last_words(worked)
 }
 
 async fn carry_out(
@@ -120,7 +124,7 @@ async fn carry_out(
     plan: Plan,
     program: Program,
     session: &Session,
-    care: &Care,
+    care: &mut Care,
 ) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let began = session.env.now();
@@ -132,18 +136,21 @@ async fn carry_out(
         Failure::failed(format!("no temporary folder can be made for SAWMILL_STATE: {error}"))
     })?;
     let runner = Runner::new(&plan, program, shared.path().to_owned(), session.env.clone())?;
-    care.listen(Reload::new(session, args.settings, runner.clone(), care.quiet.clone()))?;
+    care.reload_by(Reload::new(session, args.settings, runner.clone(), care.quiet.clone()));
     if let Some(hook) = &plan.on_start {
         let starting = hooks::run("--on-start", hook, &runner);
         let Some(started) = signals.unless_ended(starting).await else { return Ok(()) };
         started?;
     }
-    let job = Job { mill, plan, topics: args.topics, runner, connect, since: session.env.now() };
-    let worked = job.work(&mut signals, care).await;
-    if let Some(hook) = &job.plan.on_stop {
-        let stopped = hooks::run("--on-stop", hook, &job.runner).await;
+    let shift = Shift { mill, plan, topics: args.topics, runner, connect, since: session.env.now() };
+    let worked = shift.work(&mut signals, care).await;
+    if let Some(hook) = &shift.plan.on_stop {
+        let stopped = signals.unless_ended(hooks::run("--on-stop", hook, &shift.runner)).await;
         worked?;
-        return stopped;
+        if stopped.is_none() {
+            tracing::warn!("the --on-stop command `{hook}` was ended by a signal before it was done");
+        }
+        return stopped.unwrap_or(Ok(()));
     }
     worked
 }
@@ -158,7 +165,7 @@ async fn open(session: &Session, plan: &Plan, topics: &[String]) -> Result<Sawmi
 }
 
 /// A worker, and all that it needs.
-struct Job {
+struct Shift {
     mill: Sawmill,
     plan: Plan,
     topics: Vec<String>,
@@ -168,7 +175,7 @@ struct Job {
     since: Moment,
 }
 
-impl Job {
+impl Shift {
     /// Works until the end, for whatever reason it comes.
     async fn work(&self, signals: &mut Signals, care: &Care) -> Result<(), Failure> {
         let stream = self.plan.stream.then(|| Stream::new(self.runner.clone()));
@@ -184,11 +191,14 @@ impl Job {
                 }
             }
         };
-        let worker = Arc::new(self.builder()?.start(handler).await?);
+        let starting = self.builder()?.start(handler);
+        let Some(worker) = signals.unless_ended(starting).await.transpose()? else { return Ok(()) };
+        let worker = Arc::new(worker);
         let progress = Progress::new(self, worker.clone(), care.quiet.clone());
         let counts = progress.shown_during(self.supervise(&worker, signals, care)).await;
         if let Some(stream) = stream {
-            stream.end().await;
+            // Who asks once more does not want to wait for them.
+            let _ = signals.unless_ended(stream.end()).await;
         }
         self.sum_up(&counts);
         match counts.stopped_because {
@@ -246,7 +256,7 @@ impl Job {
                         self.finish(worker);
                     }
                     Asked::Finish | Asked::Abort => self.abort(worker),
-                    Asked::Dump => care.log.write(&self.subject(worker).dump().await),
+                    Asked::Dump => self.dump(worker, care.log.clone()),
                 },
                 () = worker.drained(), if !drained => {
                     drained = true;
@@ -256,16 +266,18 @@ impl Job {
         }
     }
 
-    fn subject<'a>(&'a self, worker: &'a Worker) -> Subject<'a> {
-        Subject {
-            mill: &self.mill,
-            worker,
-            runner: &self.runner,
-            topics: &self.topics,
-            group: &self.plan.group,
+    /// Writes the state to the log. The store may take its time to say where the topics stand: nobody waits for that.
+    fn dump(&self, worker: &Arc<Worker>, log: Log) {
+        let subject = Subject {
+            mill: self.mill.clone(),
+            worker: worker.clone(),
+            runner: self.runner.clone(),
+            topics: self.topics.clone(),
+            group: self.plan.group.clone(),
             connect: self.connect,
             since: self.since,
-        }
+        };
+        self.runner.env.spawn(async move { log.write(&subject.dump().await) });
     }
 
     fn finish(&self, worker: &Arc<Worker>) {

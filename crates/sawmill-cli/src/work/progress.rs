@@ -9,7 +9,7 @@ use sawmill::clock::Moment;
 use sawmill::env::Env;
 use sawmill::{Counts, Sawmill, Worker, WorkerState};
 
-use super::Job;
+use super::Shift;
 use crate::live::{self, LiveLine};
 use crate::text;
 
@@ -31,9 +31,9 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(job: &Job, worker: Arc<Worker>, quiet: Arc<AtomicBool>) -> Self {
-        let (topics, group) = (job.topics.clone(), job.plan.group.clone());
-        Self { mill: job.mill.clone(), env: job.runner.env.clone(), topics, group, worker, quiet }
+    pub(super) fn new(shift: &Shift, worker: Arc<Worker>, quiet: Arc<AtomicBool>) -> Self {
+        let (topics, group) = (shift.topics.clone(), shift.plan.group.clone());
+        Self { mill: shift.mill.clone(), env: shift.runner.env.clone(), topics, group, worker, quiet }
     }
 
     /// Waits for this, and shows the line meanwhile if somebody sees it.

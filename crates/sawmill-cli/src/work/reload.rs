@@ -82,7 +82,8 @@ impl Reload {
                 Some(value) => with_it.insert(key.clone(), value.clone()),
                 None => with_it.remove(&key),
             };
-            if self.effective(&with_it) == self.effective(&self.in_force) {
+            if self.effective(&with_it).is_some_and(|with_it| self.effective(&self.in_force) == Some(with_it))
+            {
                 tracing::info!("{what} changes nothing here: a flag or the environment is stronger");
                 self.in_force = with_it;
             } else if CHANGEABLE.contains(&key.as_str()) {

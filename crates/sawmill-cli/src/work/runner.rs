@@ -12,10 +12,11 @@ use sawmill::{Context, Outcome};
 use tokio::process::{Child, Command};
 
 use super::environment::is_of_message;
-use super::group::Group;
 use super::minder::Minder;
+use super::process_group::ProcessGroup;
 use super::program::Program;
 use super::running::Runs;
+use super::settings::{Delivery, Plan};
 use crate::live;
 use crate::written::Size;
 
@@ -37,6 +38,8 @@ pub(crate) struct Runner {
     limits: Mutex<Limits>,
     /// What commands say on stdout goes through this process, so that it does not garble the live line.
     relays: bool,
+    /// A message that was given to a run is never given to another.
+    pub(crate) once: bool,
     /// How long a message waits whose command said "later".
     pub(crate) snooze: Duration,
     /// The folder that hooks and commands share.
@@ -50,7 +53,7 @@ pub(crate) struct Runner {
 
 impl Runner {
     pub(crate) fn new(
-        plan: &super::settings::Plan,
+        plan: &Plan,
         program: Program,
         shared: PathBuf,
         env: Env,
@@ -59,6 +62,7 @@ impl Runner {
             program,
             limits: Mutex::new(Limits { timeout: plan.timeout, memory: plan.memory }),
             relays: !plan.quiet && live::is_seen() && io::stdout().is_terminal(),
+            once: plan.delivery == Delivery::AtMostOnce,
             snooze: plan.snooze,
             minder: Arc::new(Minder::start(shared.clone())?),
             shared,
@@ -113,10 +117,10 @@ impl Runner {
     }
 
     /// Starts a command. If that is not possible at all, it is the worker that is broken, and not the message.
-    pub(crate) async fn start(&self, command: &mut Command) -> Result<(Arc<Group>, Child), Outcome> {
+    pub(crate) async fn start(&self, command: &mut Command) -> Result<(Arc<ProcessGroup>, Child), Outcome> {
         let mut tries = 0;
         loop {
-            let error = match Group::start(command, self.limits().memory, &self.minder) {
+            let error = match ProcessGroup::start(command, self.limits().memory, &self.minder) {
                 Ok((group, child)) => return Ok((Arc::new(group), child)),
                 Err(error) => error,
             };

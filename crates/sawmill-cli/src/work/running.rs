@@ -10,7 +10,7 @@ use sawmill::env::Env;
 use sawmill::{Context, MessageId};
 use tokio::sync::watch;
 
-use super::group::Group;
+use super::process_group::ProcessGroup;
 
 /// All runs of a worker.
 pub(crate) struct Runs {
@@ -36,7 +36,7 @@ pub(crate) struct Run {
     pub(crate) since: Moment,
     pub(crate) pid: Pid,
     /// Whoever runs it owns it, and ends it.
-    group: Weak<Group>,
+    group: Weak<ProcessGroup>,
 }
 
 /// How long runs took that have ended.
@@ -59,7 +59,7 @@ impl Runs {
     }
 
     /// This message runs, until what this returns is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, context: &Context, group: &Arc<Group>) -> Entry {
+    pub(crate) fn begin(self: &Arc<Self>, context: &Context, group: &Arc<ProcessGroup>) -> Entry {
         let mut table = self.table();
         table.last += 1;
         let number = table.last;

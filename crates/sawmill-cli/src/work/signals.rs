@@ -24,8 +24,6 @@ pub(crate) struct Signals {
 impl Signals {
     /// From now on these signals are heard.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")));
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
@@ -55,4 +53,9 @@ impl Signals {
             }
         }
     }
+}
+
+/// From now on this signal is heard, and does not end the program.
+pub(super) fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")))
 }

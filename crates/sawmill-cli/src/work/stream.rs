@@ -8,18 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use sawmill::{Context, Outcome};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout};
-use tokio::sync::watch;
 
-use super::child::{BROKEN, LAST_WORDS, in_time, with_tail};
-use super::group::{Group, ending};
-use super::line;
+use super::child::{BROKEN, in_time, with_words};
+use super::process_group::ending;
 use super::runner::{Runner, unwanted};
-use super::tail::Tail;
+use super::talker::{Talker, Wrong};
 
-/// How long an answer may be.
-const LONGEST_ANSWER: u64 = 1 << 20;
 /// How long a command may take to end after the last message, or after it stopped answering.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How long to wait before a command is started again that has answered nothing: doubled each time.
@@ -37,20 +31,6 @@ struct State {
     idle: Vec<Talker>,
     /// How many in a row have ended without having answered anything.
     duds: u32,
-}
-
-/// A command that runs.
-struct Talker {
-    group: Arc<Group>,
-    child: Child,
-    /// `None` when there are no more messages for it.
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-    tail: Arc<Tail>,
-    /// True when there is nothing more to hear on its stderr.
-    silent: watch::Receiver<bool>,
-    /// It has answered a message.
-    answered: bool,
 }
 
 impl Stream {
@@ -74,21 +54,20 @@ impl Stream {
     }
 
     async fn handle(&self, context: &Context) -> Outcome {
-        let mut talker = match self.talker().await {
+        let mut talker = match self.talker(context).await {
             Ok(talker) => talker,
             Err(outcome) => return outcome,
         };
         let group = talker.group.clone();
         let entry = self.runner.runs.begin(context, &group);
-        talker.tail.clear();
         let talk = talker.talk(context);
         let answer = match self.runner.limits().timeout {
             None => talk.await,
             Some(limit) => match in_time(&self.runner, &group, talk, limit).await {
                 Ok(answer) => answer,
                 Err(late) => {
-                    let said = talker.last_words(&self.runner).await;
-                    return Outcome::retry(with_tail(&late, &said));
+                    let said = talker.last_words().await;
+                    return Outcome::retry(with_words(&late, &said));
                 }
             },
         };
@@ -96,9 +75,12 @@ impl Stream {
         match answer {
             Ok(outcome) => {
                 talker.answered = true;
+                let ready = talker.is_ready().await;
                 let mut state = self.state();
                 state.duds = 0;
-                state.idle.push(talker);
+                if ready {
+                    state.idle.push(talker);
+                }
                 outcome
             }
             Err(wrong) => self.give_up(talker, wrong).await,
@@ -106,24 +88,30 @@ impl Stream {
     }
 
     /// One that waits for a message, or a new one.
-    async fn talker(&self) -> Result<Talker, Outcome> {
+    async fn talker(&self, context: &Context) -> Result<Talker, Outcome> {
         loop {
             let Some(mut talker) = self.state().idle.pop() else { break };
-            match talker.child.try_wait() {
-                Ok(None) => return Ok(talker),
-                // It has ended while it had nothing to do: that is nobody's failure.
-                _ => talker.group.end(),
+            // One that has ended while it had nothing to do is nobody's failure.
+            if talker.is_ready().await {
+                return Ok(talker);
             }
         }
         let pause = match self.state().duds {
             0 => Duration::ZERO,
             duds => FIRST_PAUSE.saturating_mul(1 << (duds - 1).min(20)).min(LONGEST_PAUSE),
         };
-        self.runner.env.sleep(pause).await;
+        tokio::select! {
+            biased;
+            () = self.runner.env.sleep(pause) => {}
+            // Nothing has begun that would have to be finished. What may start only once has no other chance than now.
+            () = context.stopping() => if !self.runner.once {
+                return Err(Outcome::Snooze(Duration::ZERO));
+            },
+        }
         let mut command = self.runner.command();
         command.stdout(Stdio::piped());
         let (group, child) = self.runner.start(&mut command).await?;
-        Talker::new(group, child, &self.runner)
+        Talker::new(group, child, &self.runner.env)
             .ok_or_else(|| Outcome::stop("the command was started without pipes"))
     }
 
@@ -137,11 +125,10 @@ impl Stream {
             Wrong::Answer(error) => error,
             Wrong::Ended => {
                 // It may have closed its stdout and live on; it must not.
-                let status = runner.env.within(FAREWELL, talker.child.wait()).await;
-                match status {
+                match talker.ended(FAREWELL).await {
                     Some(Ok(status)) if status.code() == Some(BROKEN) => {
-                        let said = talker.last_words(runner).await;
-                        return Outcome::stop(with_tail(&ending(status), &said));
+                        let said = talker.last_words().await;
+                        return Outcome::stop(with_words(&ending(status), &said));
                     }
                     Some(Ok(status)) => format!("the command ended without an answer: {}", ending(status)),
                     _ => "the command closed its stdout without an answer".to_owned(),
@@ -149,19 +136,19 @@ impl Stream {
             }
         };
         talker.group.end();
-        let said = talker.last_words(runner).await;
+        let said = talker.last_words().await;
         let hint = runner.memory_hint(&said, false);
-        Outcome::retry(with_tail(&format!("{error}{hint}"), &said))
+        Outcome::retry(with_words(&format!("{error}{hint}"), &said))
     }
 
     /// There are no more messages: the commands may end by themselves, but not take for ever.
     pub(crate) async fn end(&self) {
         let mut idle = std::mem::take(&mut self.state().idle);
-        idle.iter_mut().for_each(|talker| drop(talker.stdin.take()));
+        idle.iter_mut().for_each(Talker::dismiss);
         let all = async {
             for talker in &mut idle {
-                let _ = talker.child.wait().await;
-                talker.group.end();
+                let _ = talker.ended(FAREWELL).await;
+                talker.last_words().await;
             }
         };
         let _ = self.runner.env.within(FAREWELL, all).await;
@@ -169,60 +156,5 @@ impl Stream {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-/// Why there is no answer.
-enum Wrong {
-    Answer(String),
-    Ended,
-}
-
-impl Talker {
-    fn new(group: Arc<Group>, mut child: Child, runner: &Runner) -> Option<Self> {
-        let (stdin, stdout, stderr) = (child.stdin.take()?, child.stdout.take()?, child.stderr.take()?);
-        let (tail, (end, silent)) = (Arc::new(Tail::default()), watch::channel(false));
-        let (listens, env) = (tail.clone(), runner.env.clone());
-        runner.env.spawn(async move {
-            listens.follow(stderr, &env).await;
-            // The command may be gone already.
-            let _ = end.send(true);
-        });
-        let (stdin, stdout) = (Some(stdin), BufReader::new(stdout));
-        Some(Self { group, child, stdin, stdout, tail, silent, answered: false })
-    }
-
-    /// Sends a message, and waits for the answer.
-    async fn talk(&mut self, context: &Context) -> Result<Outcome, Wrong> {
-        let sent = line::of(context);
-        let (stdin, stdout) = (&mut self.stdin, &mut self.stdout);
-        let mut answer = Vec::new();
-        let send = async {
-            if let Some(stdin) = stdin {
-                // If it does not read, it will not answer.
-                let _ = stdin.write_all(&sent).await;
-            }
-        };
-        let receive = async {
-            let mut limited = stdout.take(LONGEST_ANSWER);
-            limited.read_until(b'\n', &mut answer).await
-        };
-        let (_, received) = tokio::join!(send, receive);
-        match received {
-            Ok(_) if answer.ends_with(b"\n") => {
-                line::answer(&answer, &context.id().to_string()).map_err(Wrong::Answer)
-            }
-            Ok(count) if count as u64 == LONGEST_ANSWER => {
-                let most = crate::text::size(LONGEST_ANSWER);
-                Err(Wrong::Answer(format!("its answer is longer than {most}")))
-            }
-            Ok(_) | Err(_) => Err(Wrong::Ended),
-        }
-    }
-
-    /// What it said on stderr before its end.
-    async fn last_words(&mut self, runner: &Runner) -> String {
-        let _ = runner.env.within(LAST_WORDS, self.silent.wait_for(|silent| *silent)).await;
-        self.tail.text()
     }
 }

@@ -16,10 +16,10 @@ use crate::support::{Place, until};
 /// What takes the live line away before something else is written.
 const CLEAR: &str = "\r\u{1b}[2K";
 
-/// The program on a terminal of its own, and all that it has written there.
+/// The program on a terminal of its own, and all that it has written there. It is killed if the test ends before it does.
 struct Terminal {
     child: Child,
-    reader: JoinHandle<()>,
+    reader: Option<JoinHandle<()>>,
     said: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -46,7 +46,7 @@ impl Terminal {
                 heard.lock().unwrap().extend_from_slice(&chunk[..count]);
             }
         });
-        Self { child, reader, said }
+        Self { child, reader: Some(reader), said }
     }
 
     fn said(&self) -> String {
@@ -55,9 +55,21 @@ impl Terminal {
 
     fn end(mut self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-        assert!(self.child.wait().unwrap().success());
-        self.reader.join().unwrap();
-        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+        let mut status = None;
+        until("the program ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        assert!(status.unwrap().success());
+        self.reader.take().unwrap().join().unwrap();
+        self.said()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -247,7 +247,7 @@ async fn g16_a_journal_belongs_to_one_running_worker() {
         let builder = once(&mill).journal(journal(&folder));
         let first = builder.clone().start(async || ()).await.unwrap();
         let error = builder.clone().start(async || ()).await.err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.kind(), ErrorKind::InUse);
         assert!(error.to_string().contains("used by another worker"), "{error}");
         first.stop().await;
         builder.start(async || ()).await.unwrap().stop().await;

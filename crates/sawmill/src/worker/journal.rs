@@ -238,7 +238,7 @@ impl Journal {
             Err(TryLockError::WouldBlock) => {
                 let path = self.path.display();
                 Err(Error::new(
-                    ErrorKind::Unavailable,
+                    ErrorKind::InUse,
                     format!("journal {path} is used by another worker: each needs a file of its own"),
                 ))
             }

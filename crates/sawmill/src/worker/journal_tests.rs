@@ -103,7 +103,7 @@ fn only_one_worker_uses_it_at_a_time() {
     let place = Place::new();
     let journal = place.open().unwrap();
     let error = place.open().err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::InUse);
     assert!(error.to_string().contains("another worker"), "{error}");
     journal.close();
     assert!(place.open().is_ok());

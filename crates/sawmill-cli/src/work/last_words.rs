@@ -14,7 +14,7 @@ const KEPT: usize = 4096;
 const LONGEST_LINE: usize = 8192;
 
 #[derive(Default)]
-pub(crate) struct Tail {
+pub(crate) struct LastWords {
     heard: Mutex<Heard>,
 }
 
@@ -25,7 +25,7 @@ struct Heard {
     line: Vec<u8>,
 }
 
-impl Tail {
+impl LastWords {
     /// Listens to its end. Whoever reads our own stderr may take his time: only this command waits for that.
     pub(crate) async fn follow(&self, mut stderr: impl AsyncRead + Unpin, env: &Env) {
         let mut chunk = vec![0; 4096];
@@ -85,16 +85,16 @@ mod tests {
 
     #[test]
     fn whole_lines_are_passed_on_and_the_end_is_kept() {
-        let tail = Tail::default();
-        let push = |chunk: &[u8]| tail.heard().push(chunk);
+        let words = LastWords::default();
+        let push = |chunk: &[u8]| words.heard().push(chunk);
         assert_eq!(push(b"one\ntw"), b"one\n");
         assert_eq!(push(b"o"), b"");
         assert_eq!(push(b"\n"), b"two\n");
-        assert_eq!(tail.text(), "one\ntwo");
+        assert_eq!(words.text(), "one\ntwo");
         push(&b"x".repeat(KEPT));
-        assert_eq!(tail.text(), "x".repeat(KEPT));
+        assert_eq!(words.text(), "x".repeat(KEPT));
         assert_eq!(push(&b"y".repeat(LONGEST_LINE)).len(), KEPT + LONGEST_LINE);
-        tail.clear();
-        assert_eq!(tail.text(), "");
+        words.clear();
+        assert_eq!(words.text(), "");
     }
 }

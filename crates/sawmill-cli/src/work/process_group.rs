@@ -13,13 +13,13 @@ use super::minder::Minder;
 use crate::written::Size;
 
 /// A process group that is killed when this is dropped, if not before.
-pub(crate) struct Group {
+pub(crate) struct ProcessGroup {
     leader: Pid,
     ended: AtomicBool,
     minder: Arc<Minder>,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts a command in a group of its own. What it leaves behind when it is dropped is reaped by the runtime.
     pub(crate) fn start(
         command: &mut Command,
@@ -69,7 +69,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.end();
     }
