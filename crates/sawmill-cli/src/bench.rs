@@ -88,7 +88,10 @@ pub(crate) async fn run(args: BenchArgs, session: &Session) -> Result<(), Failur
         session,
         name: format!("bench-{:016x}", session.env.dice().roll()),
     };
-    let measured = bench.measure(&args).await;
+    let measured = tokio::select! {
+        measured = bench.measure(&args) => measured,
+        () = crate::demo::interrupted() => Err(Failure::failed("interrupted")),
+    };
     bench.tidy().await?;
     session.out.list(&measured?, table)
 }

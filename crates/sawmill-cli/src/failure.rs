@@ -26,19 +26,25 @@ pub(crate) enum Code {
 pub(crate) struct Failure {
     code: Code,
     message: String,
+    /// It is the store's, and people want to know which one's.
+    is_of_store: bool,
 }
 
 impl Failure {
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self { code: Code::Failed, message: message.into() }
+        Self { code: Code::Failed, message: message.into(), is_of_store: false }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { code: Code::Usage, message: message.into() }
+        Self { code: Code::Usage, message: message.into(), is_of_store: false }
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self { code: Code::NotFound, message: message.into() }
+        Self { code: Code::NotFound, message: message.into(), is_of_store: false }
+    }
+
+    pub(crate) fn is_of_store(&self) -> bool {
+        self.is_of_store
     }
 
     pub(crate) fn code(&self) -> Code {
@@ -81,7 +87,11 @@ impl From<sawmill::Error> for Failure {
             ErrorKind::Unavailable | ErrorKind::Unknown => Code::Unreachable,
             _ => Code::Failed,
         };
-        Self { code, message: error.to_string() }
+        let is_of_store = matches!(
+            error.kind(),
+            ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Full | ErrorKind::Corrupt
+        );
+        Self { code, message: error.to_string(), is_of_store }
     }
 }
 
@@ -89,7 +99,9 @@ impl From<sawmill::Error> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self { code: Code::Quiet, message: String::new() },
+            io::ErrorKind::BrokenPipe => {
+                Self { code: Code::Quiet, message: String::new(), is_of_store: false }
+            }
             _ => Self::failed(format!("the output could not be written: {error}")),
         }
     }

@@ -7,7 +7,7 @@ use sawmill::env::Env;
 
 use crate::cli::Globals;
 use crate::engines;
-use crate::failure::{Code, Failure};
+use crate::failure::Failure;
 use crate::log::{Log, LogLevel};
 use crate::output::Output;
 use crate::settings::{File, StoreSettings};
@@ -49,10 +49,10 @@ impl Session {
         Ok(options.open(&settings.store).await?)
     }
 
-    /// The failure, which names the store if it could not be reached: people have several.
+    /// The failure, which names the store if it is the store's: people have several.
     pub(crate) fn name_store(&self, failure: Failure) -> Failure {
         match self.store().parse::<StoreUrl>() {
-            Ok(url) if failure.code() == Code::Unreachable && !failure.to_string().contains(url.rest()) => {
+            Ok(url) if failure.is_of_store() && !failure.to_string().contains(url.rest()) => {
                 failure.at(format!("store {url}"))
             }
             _ => failure,

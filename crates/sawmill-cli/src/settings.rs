@@ -33,9 +33,20 @@ impl File {
         let wrong = |what: String| Failure::usage(format!("configuration file {}: {what}", path.display()));
         let text =
             std::fs::read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        let wrong = |error: toml::de::Error| wrong(error.to_string().trim_end().to_owned());
+        let wrong = |error: toml::de::Error| wrong(told(&error, &text));
         let file: Self = toml::from_str(&text).map_err(wrong)?;
         Ok(Self { written: toml::from_str(&text).map_err(wrong)?, ..file })
+    }
+}
+
+/// What is wrong, and where. Of the line only the name is shown: there may be a password in it.
+fn told(error: &toml::de::Error, text: &str) -> String {
+    let before = error.span().and_then(|span| text.get(..=span.start)).unwrap_or(text);
+    let number = before.lines().count().max(1);
+    let name = text.lines().nth(number - 1).and_then(|line| Some(line.split_once('=')?.0.trim()));
+    match name {
+        Some(name) if !name.is_empty() => format!("line {number}, {name}: {}", error.message()),
+        _ => format!("line {number}: {}", error.message()),
     }
 }
 
@@ -71,6 +82,21 @@ mod tests {
         assert_eq!(settings.store, "sqlite:flag.db");
         assert_eq!(settings.namespace.as_deref(), Some("file"));
         assert_eq!(StoreSettings::of(&Globals::default(), &File::default()).store, DEFAULT_STORE);
+    }
+
+    #[test]
+    fn a_line_that_is_wrong_is_named_and_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sawmill.toml");
+        for wrong in [
+            "store = 'postgres://u:secret@h",
+            "store = postgres://u:secret@h",
+            "Store = 'postgres://u:secret@h'",
+        ] {
+            std::fs::write(&path, format!("namespace = 'x'\n{wrong}\n")).unwrap();
+            let failure = File::read(&path).unwrap_err().to_string();
+            assert!(failure.contains("line 2") && !failure.contains("secret"), "{failure}");
+        }
     }
 
     #[test]

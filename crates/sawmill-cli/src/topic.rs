@@ -136,7 +136,16 @@ async fn create(mill: &Sawmill, args: Create) -> Result<Topic, Failure> {
     spec.shards = args.shards.unwrap_or(spec.shards);
     spec.retention = args.retention.unwrap_or(spec.retention);
     spec.drops_unread = args.drops_unread;
-    Ok(mill.create_topic_with(&spec).await?)
+    let topic = mill.create_topic_with(&spec).await?;
+    let is_as_wished = args.retention.is_none_or(|retention| retention == topic.retention)
+        && (!args.drops_unread || topic.drops_unread);
+    match is_as_wished {
+        true => Ok(topic),
+        false => Err(Failure::failed(format!(
+            "topic {} exists with other settings, and they cannot be changed: see `sawmill topic show {}`",
+            topic.name, topic.name
+        ))),
+    }
 }
 
 /// The topic with this name; a failure with exit code 4 if there is none.

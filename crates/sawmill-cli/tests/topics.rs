@@ -32,6 +32,8 @@ fn what_is_wrong_with_a_topic_is_said() {
     place.run(&["topic", "show", "nothing"]).fails(4, &["nothing", "topic list"]);
     place.run(&["topic", "delete", "nothing", "--yes"]).fails(4, &["nothing"]);
     place.run(&["topic", "create", "emails", "--shards", "3"]).fails(1, &["exists with 16 shards"]);
+    place.run(&["topic", "create", "emails", "--retention", "7d"]).fails(1, &["emails", "cannot be changed"]);
+    place.ok(&["topic", "create", "emails", "--retention", "24h"]);
     place.run(&["topic", "create", "a b"]).fails(2, &["' '"]);
     place.run(&["topic", "create", "x", "--shards", "0"]).fails(2, &["1 to"]);
     place.run(&["topic", "create", "x", "--retention", "soon"]).fails(2, &["soon", "7d"]);

@@ -141,15 +141,27 @@ impl FromStr for StoreUrl {
     }
 }
 
+/// A part of a URL with `***` in place of what may be a password: all between the first `:` and the last `@`, also where neither
+/// should be, and the values of settings whose names sound like secrets.
+fn without_secrets(rest: &str) -> String {
+    let (place, settings) =
+        rest.split_once('?').map_or((rest, None), |(place, settings)| (place, Some(settings)));
+    let password = place.rfind('@').and_then(|at| Some((place[..at].find(':')?, at)));
+    let place = password
+        .map_or_else(|| place.to_owned(), |(colon, at)| format!("{}:***{}", &place[..colon], &place[at..]));
+    let Some(settings) = settings else { return place };
+    let is_secret =
+        |name: &str| ["pass", "secret", "token", "key"].iter().any(|part| name.to_lowercase().contains(part));
+    let shown = settings.split('&').map(|setting| match setting.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}=***"),
+        _ => setting.to_owned(),
+    });
+    format!("{place}?{}", shown.collect::<Vec<_>>().join("&"))
+}
+
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hidden = self.rest().strip_prefix("//").and_then(|rest| {
-            let end = rest.find('/').unwrap_or(rest.len());
-            let at = rest[..end].rfind('@')?;
-            let password = rest[..at].find(':')?;
-            Some(format!("//{}:***{}", &rest[..password], &rest[at..]))
-        });
-        write!(f, "{}:{}", self.scheme(), hidden.as_deref().unwrap_or(self.rest()))
+        write!(f, "{}:{}", self.scheme(), without_secrets(self.rest()))
     }
 }
 
@@ -180,7 +192,12 @@ mod tests {
             ("postgres://me:secret@host/db", "postgres://me:***@host/db"),
             ("postgres://me:se@cret@host:1/db", "postgres://me:***@host:1/db"),
             ("postgres://me@host/db", "postgres://me@host/db"),
-            ("sqlite:a:b@c.db", "sqlite:a:b@c.db"),
+            ("postgres://u:se/cret@h/db", "postgres://u:***@h/db"),
+            ("postgres:u:secret@h/db", "postgres:u:***@h/db"),
+            ("postgres:/u:secret@h/db", "postgres:/u:***@h/db"),
+            ("postgres://u@h/db?a=1&password=secret", "postgres://u@h/db?a=1&password=***"),
+            ("postgres://u@h/db?sslpassword=secret", "postgres://u@h/db?sslpassword=***"),
+            ("sqlite:/srv/a@b.db", "sqlite:/srv/a@b.db"),
         ] {
             let url: StoreUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), shown);

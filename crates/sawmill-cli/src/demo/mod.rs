@@ -45,7 +45,11 @@ pub(crate) struct DemoArgs {
 pub(crate) async fn run(args: DemoArgs, session: &Session) -> Result<(), Failure> {
     let folder = Folder::make(args.keep)?;
     let demo = Demo::prepare(&folder.path, session).await?;
-    let proof = demo.play(session).await?;
+    let proof = tokio::select! {
+        proof = demo.play(session) => proof?,
+        // The workers die, and the folder goes.
+        () = interrupted() => return Err(Failure::failed("interrupted")),
+    };
     session.out.object(&proof, told)?;
     if proof.holds() {
         return Ok(());
@@ -177,6 +181,13 @@ impl Demo {
     }
 }
 
+/// Waits until somebody wants this to end. If signals cannot be heard, they end the process itself.
+pub(crate) async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}
+
 /// Asks a worker to finish and leave.
 fn interrupt(worker: &Child) {
     let pid = worker.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
@@ -224,9 +235,9 @@ fn told(proof: &Proof) -> String {
         line("done", proof.delivered, ""),
         line("retried", proof.retried, "failed at first, then done"),
         line(
-            "interrupted",
+            "repeated",
             proof.interrupted,
-            "were with the worker that was killed, and ran again with another",
+            "the killed worker had not said that they were done, so they ran again",
         ),
         line("dead", proof.dead, "cannot be delivered: kept, with the reason, for a person to decide"),
         line("lost", proof.lost, ""),
