@@ -173,6 +173,19 @@ fn q15_signals_end_streaming_commands() {
     assert!(place.read("lines").lines().last().unwrap().contains(r#""attempt":1"#), "it was not its failure");
 }
 
+/// Processes that get away from the program, and have said their numbers in the file `pids`. They end with the test.
+struct Strays<'a>(&'a Place);
+
+impl Drop for Strays<'_> {
+    fn drop(&mut self) {
+        for line in self.0.read("pids").lines() {
+            if let Some(pid) = line.trim().parse().ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
 /// The one message is a dead letter, and the drained worker has come to its end.
 fn the_only_letter(place: &Place, library: &Library, script: &str) -> String {
     let args = ["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", script];
@@ -186,19 +199,12 @@ fn the_only_letter(place: &Place, library: &Library, script: &str) -> String {
 fn a_command_that_dies_fails_what_it_held_though_others_hold_its_pipes() {
     for begin in ["sleep 1000", "setsid sleep 1000"] {
         let place = Place::new();
+        let _strays = Strays(&place);
         let library = Library::with_topic(&place, "t");
         library.push("t", "x");
-        let script = place.script("run", &format!("{begin} & echo $! > pid; read -r line; exit 9"));
+        let script = place.script("run", &format!("{begin} & echo $! > pids; read -r line; exit 9"));
         let reason = the_only_letter(&place, &library, &script);
         assert!(reason.contains("exit code 9"), "{begin}: {reason}");
-        kill_said(&place, "pid");
-    }
-}
-
-/// Kills the processes that have said their number in this file, if they are still there.
-fn kill_said(place: &Place, file: &str) {
-    for line in place.read(file).lines() {
-        let _ = kill_process(Pid::from_raw(line.trim().parse().unwrap()).unwrap(), Signal::KILL);
     }
 }
 
@@ -281,10 +287,13 @@ fn pipes(worker: &Running) -> usize {
 #[cfg(target_os = "linux")]
 fn q11_what_gets_away_from_a_streaming_command_takes_no_pipes_of_the_worker() {
     let place = Place::new();
+    let _strays = Strays(&place);
     let library = Library::with_topic(&place, "t");
     let script = talker(
         &place,
-        &format!(r#"[ -e met.$$ ] && exit 1; touch met.$$; setsid sleep 1000 & echo $! >> pids; {OK}"#),
+        &format!(
+            r#"[ -e met.$$ ] && exit 1; touch met.$$; setsid sleep 1000 > /dev/null & echo $! >> pids; {OK}"#
+        ),
     );
     let worker =
         place.start(&["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--", &script]);
@@ -295,5 +304,4 @@ fn q11_what_gets_away_from_a_streaming_command_takes_no_pipes_of_the_worker() {
     until("their pipes are closed", || pipes(&worker) <= before);
     worker.signal(Signal::INT);
     worker.wait().ok();
-    kill_said(&place, "pids");
 }
