@@ -9,7 +9,7 @@ use crate::cli::Globals;
 use crate::engines;
 use crate::failure::Failure;
 use crate::log::{Log, LogLevel};
-use crate::output::Output;
+use crate::output::{Output, note};
 use crate::settings::{File, StoreSettings};
 
 pub(crate) struct Session {
@@ -38,6 +38,9 @@ impl Session {
     pub(crate) async fn open(&self) -> Result<Sawmill, Failure> {
         let settings = StoreSettings::of(&self.globals, &self.file);
         engines::check(&settings.store)?;
+        if [Some(&settings.store), settings.ledger.as_ref()].contains(&Some(&"memory:".to_owned())) {
+            note("What is in memory: is for this process alone, and gone when it ends.");
+        }
         let mut options = engines::options().env(self.env.clone());
         if let Some(namespace) = settings.namespace {
             options = options.namespace(namespace);

@@ -174,7 +174,7 @@ impl fmt::Debug for StoreUrl {
 /// Finds the engine for this URL and opens it.
 pub(crate) async fn open(engines: &[Arc<dyn Engine>], url: &str, namespace: &Namespace) -> Result<Store> {
     let known: Vec<String> = engines.iter().map(|engine| format!("{}:", engine.scheme())).collect();
-    let advice = format!("URLs may begin with {}; other engines are added with `engine`", known.join(", "));
+    let advice = format!("URLs may begin with {}", known.join(", "));
     let url: StoreUrl = url.parse().map_err(|error| Error::invalid(format!("{error} ({advice})")))?;
     match engines.iter().find(|engine| engine.scheme() == url.scheme()) {
         Some(engine) => engine.open(&url, namespace).await,

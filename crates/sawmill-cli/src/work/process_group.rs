@@ -98,7 +98,10 @@ pub(crate) fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => {
-            let name = Signal::from_named_raw(signal).map(|signal| format!(" ({signal:?})"));
+            let name = Signal::from_named_raw(signal).map(|signal| format!("{signal:?}"));
+            // Like `Signal::KILL`, perhaps in quotes.
+            let name =
+                name.and_then(|name| Some(format!(" (SIG{})", name.trim_matches('"').rsplit("::").next()?)));
             format!("killed by signal {signal}{}", name.unwrap_or_default())
         }
         (None, None) => "ended without an exit code".to_owned(),

@@ -203,6 +203,12 @@ impl Plan {
         if self.limit == Some(0) {
             return Err(Failure::usage("--limit 0 lets nothing run: choose 1 or more"));
         }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(Failure::usage("--timeout 0s lets nothing end: choose a longer time, or none"));
+        }
+        if self.memory.is_some_and(|memory| memory.0 == 0) {
+            return Err(Failure::usage("--memory 0 lets nothing begin: choose more, or no limit"));
+        }
         if self.memory.is_some() && !cfg!(target_os = "linux") {
             return Err(Failure::usage(
                 "--memory needs Linux: leave it out, or limit the worker as a whole by other means",
