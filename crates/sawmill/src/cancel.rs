@@ -20,7 +20,6 @@ use crate::mill::Sawmill;
 use crate::observe::{TARGET, event};
 use crate::shard::ShardState;
 use crate::topic::{Lane, Topic};
-use crate::unique;
 
 /// The messages of a worker's topics that were cancelled.
 #[derive(Debug, Default)]
@@ -90,12 +89,6 @@ impl Sawmill {
                 }
             }
         }
-        if let Some(name) = found.message.unique_name()
-            && self.is_waiting(&topic, &found).await?
-        {
-            // Nobody will start it, so nobody would give its name back before it is passed.
-            unique::release(self, &topic, name, id).await?;
-        }
         tracing::info!(name: event::CANCEL, target: TARGET, topic = %topic.name, %id, "cancelled");
         Ok(())
     }
@@ -112,17 +105,6 @@ impl Sawmill {
             }
         }
         Ok(None)
-    }
-
-    /// True if no group has come to this message.
-    async fn is_waiting(&self, topic: &Topic, found: &Found) -> Result<bool> {
-        for group in self.groups_of(topic).await? {
-            let state = self.shard_states(topic, &group).await?.into_iter().nth(found.shard.into());
-            if !self.is_ahead(topic, &state.unwrap_or_default(), found).await? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     async fn name_cancelled(&self, topic: &Topic, id: MessageId) -> Result<()> {

@@ -299,16 +299,6 @@ pub(crate) async fn settle(
     Ok(())
 }
 
-/// Gives back the name of a message that no group will ever start.
-pub(crate) async fn release(mill: &Sawmill, topic: &Topic, name: &str, id: MessageId) -> Result<()> {
-    change(mill, &bucket_of(topic, name), |bucket| {
-        if bucket.has(name, id) {
-            bucket.names.remove(name);
-        }
-    })
-    .await
-}
-
 /// Gives back all names that a group keeps taken: a person sent it elsewhere, and which messages it will never settle cannot
 /// be told.
 pub(crate) async fn settle_all(mill: &Sawmill, topic: &Topic, group: &GroupName) -> Result<()> {

@@ -162,7 +162,7 @@ impl Sawmill {
     }
 
     /// True if a message is not due or lies after a cursor. Positions cannot be compared, but what lies after them can be counted.
-    pub(crate) async fn is_ahead(&self, topic: &Topic, state: &ShardState, found: &Found) -> Result<bool> {
+    async fn is_ahead(&self, topic: &Topic, state: &ShardState, found: &Found) -> Result<bool> {
         let Some(before) = &found.before else { return Ok(true) };
         let after = [(found.shard, before.clone()), (found.shard, state.cursor.clone())];
         let ready = self.log().backlog(topic, &after).await?.ready;

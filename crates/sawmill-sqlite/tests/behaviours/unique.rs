@@ -247,25 +247,3 @@ async fn names_have_a_limit_and_go_with_their_topic() {
         assert_ne!(mill.push("jobs", Push::new("1").unique("x".repeat(200))).await.unwrap(), old);
     }
 }
-
-#[tokio::test]
-async fn what_is_cancelled_before_it_starts_is_not_live() {
-    for store in both() {
-        let mill = store.mill();
-        topic(&mill, "jobs", 4).await;
-        let later = || Push::new("later").unique("a").after(Duration::from_secs(3600));
-        let nobody_yet = mill.push("jobs", later()).await.unwrap();
-        mill.cancel("jobs", nobody_yet).await.unwrap();
-        let desk = Desk::open();
-        let idle = worker(&mill, "default", &desk).await;
-        idle.drained().await;
-        let aside = mill.push("jobs", later()).await.unwrap();
-        assert_ne!(aside, nobody_yet, "{}", store.engine);
-        mill.cancel("jobs", aside).await.unwrap();
-        let run = mill.push("jobs", Push::new("now").unique("a")).await.unwrap();
-        assert_ne!(run, aside, "{}", store.engine);
-        desk.ended(1).await;
-        assert_eq!(desk.runs()[0].context.id(), run);
-        idle.stop().await;
-    }
-}
