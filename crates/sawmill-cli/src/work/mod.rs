@@ -93,7 +93,7 @@ Signals:
                 under at-most-once), then stop
                 Either ends an --on-start or --on-stop command that runs.
   SIGUSR1       reopen the log file
-  SIGUSR2       write the state to stderr
+  SIGUSR2       write the state to the log
   SIGHUP        reload the --config file: the log says what changed, and what needs a restart
                 (timeout, memory, quiet and log-level can change)
 
