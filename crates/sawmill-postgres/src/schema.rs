@@ -97,7 +97,10 @@ struct State {
 /// What is there; `None` if nothing is.
 async fn found(client: &Client, schema: &str) -> Result<Option<State>, Failure> {
     let meta = format!("{schema}.meta");
-    let row = client.query_typed_one("SELECT to_regclass($1) IS NOT NULL", &[(&meta, Type::TEXT)]).await?;
+    // Not `to_regclass`: within a transaction it may still remember that there was none.
+    let sql =
+        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'meta')";
+    let row = client.query_typed_one(sql, &[(&schema.trim_matches('"'), Type::TEXT)]).await?;
     if !row.try_get::<_, bool>(0)? {
         return Ok(None);
     }

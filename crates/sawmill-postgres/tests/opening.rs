@@ -1,4 +1,5 @@
 //! Opening a store: what is refused, and what is said then; who opens at the same time; other namespaces.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
 
@@ -12,7 +13,12 @@ async fn refused(url: &str, kind: ErrorKind, said: &[&str]) -> Error {
     refused_in(url, &namespace(), kind, said).await
 }
 
-async fn refused_in(url: &str, namespace: &sawmill::Namespace, kind: ErrorKind, said: &[&str]) -> Error {
+async fn refused_in(
+    url: &str,
+    namespace: &sawmill::engine::Namespace,
+    kind: ErrorKind,
+    said: &[&str],
+) -> Error {
     let opened = Postgres::open(&url.parse().unwrap(), namespace, 2).await;
     let Err(error) = opened else { panic!("{url} was opened, instead of refused with {said:?}") };
     assert_eq!(error.kind(), kind, "{error}");
