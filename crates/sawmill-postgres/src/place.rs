@@ -81,11 +81,6 @@ impl Place {
             }
         }
     }
-
-    /// All transactions before this one lie before the place, wholly.
-    pub(crate) fn first_after(&self) -> i64 {
-        self.rest().iter().map(|range| range.after.0).min().unwrap_or(0)
-    }
 }
 
 impl Read {
@@ -247,10 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_a_place_ends_where_the_rest_begins() {
-        let after = |end, running: &[i64]| Place::After(Snapshot { end, running: running.to_vec() });
-        assert_eq!(after(50, &[]).first_after(), 50);
-        assert_eq!(after(50, &[20, 30]).first_after(), 20);
-        assert_eq!(Place::Inside(window(), (701, 3)).first_after(), 700, "still runs in the later snapshot");
+    fn the_rest_of_a_window_is_followed_by_what_comes_after_it() {
+        let rest: Vec<_> =
+            Place::Inside(window(), (898, 3)).rest().iter().map(|range| (range.after, range.end)).collect();
+        let [first, second, third, fourth, fifth] = rest[..] else { panic!("{rest:?}") };
+        assert_eq!((first, second), (((899, -1), 900), ((900, -1), 4_999_999_999)));
+        assert_eq!((third, fourth), (((700, -1), 701), ((4_999_999_999, -1), 5_000_000_000)));
+        assert_eq!(fifth, ((5_000_000_000, -1), i64::MAX));
     }
 }

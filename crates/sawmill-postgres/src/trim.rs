@@ -17,31 +17,99 @@ use tokio_postgres::types::Type;
 use crate::error::{Effect, Failure};
 use crate::place::Place;
 use crate::pool::Param;
-use crate::row::from_time;
+use crate::row::{from_shard, from_time};
 use crate::schema;
+use crate::snapshot::Range;
 use crate::store::{Postgres, about};
 use crate::topics::{TABLES, known_table, message_tables, topic_id};
 
 /// A table that has grown to so many bytes is written no more, as soon as another one is empty.
 const FULL_BYTES: i64 = 8 << 20;
 
-/// What this process was told of each shard: how far all are past it, and how old what is dropped must be.
+/// What this process was told of each shard of each topic.
 #[derive(Default)]
-pub(crate) struct Passed(Mutex<HashMap<i64, Limits>>);
+pub(crate) struct Passed(Mutex<HashMap<i64, HashMap<u16, Needs>>>);
 
-#[derive(Debug, Clone, Default)]
-struct Limits {
-    /// For each shard: transactions before this one may go, if they were created before that time.
-    shards: HashMap<u16, (i64, i64)>,
+/// What is still needed of a shard.
+#[derive(Debug, Clone)]
+struct Needs {
+    /// What lies after the positions.
+    after: Vec<Range>,
+    /// What was created at this time or later.
+    since: i64,
 }
 
 impl Passed {
-    fn note(&self, id: i64, shard: u16, below: i64, before: i64) -> Limits {
+    /// Takes a note, and says what is known of all shards.
+    fn note(&self, id: i64, shard: u16, needs: Needs) -> HashMap<u16, Needs> {
         let mut passed = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let limits = passed.entry(id).or_default();
-        limits.shards.insert(shard, (below, before));
-        limits.clone()
+        let topic = passed.entry(id).or_default();
+        topic.insert(shard, needs);
+        topic.clone()
     }
+}
+
+/// What is needed of a topic, as columns.
+#[derive(Default)]
+struct Columns {
+    shards: Vec<i16>,
+    xids: Vec<i64>,
+    numbers: Vec<i64>,
+    ends: Vec<i64>,
+    dated: Vec<i16>,
+    since: Vec<i64>,
+}
+
+impl Columns {
+    /// Of a shard of which nothing is known everything is needed.
+    fn new(topic: &Topic, needs: &HashMap<u16, Needs>) -> Self {
+        let mut columns = Self::default();
+        for number in 0..topic.shards {
+            let shard = from_shard(number);
+            let all = [Range { after: (-1, -1), end: i64::MAX }];
+            let known = needs.get(&number);
+            for range in known.map_or(&all[..], |needs| &needs.after[..]) {
+                columns.shards.push(shard);
+                columns.xids.push(range.after.0);
+                columns.numbers.push(range.after.1);
+                columns.ends.push(range.end);
+            }
+            if let Some(needs) = known {
+                columns.dated.push(shard);
+                columns.since.push(needs.since);
+            }
+        }
+        columns
+    }
+
+    fn params(&self) -> [Param<'_>; 6] {
+        [
+            (&self.shards, Type::INT2_ARRAY),
+            (&self.xids, Type::INT8_ARRAY),
+            (&self.numbers, Type::INT8_ARRAY),
+            (&self.ends, Type::INT8_ARRAY),
+            (&self.dated, Type::INT2_ARRAY),
+            (&self.since, Type::INT8_ARRAY),
+        ]
+    }
+}
+
+/// Whether a table holds something and nothing of it is needed. How old its messages are is looked at one by one, or quickly:
+/// at the newest of each shard only.
+fn may_go(table: &str, quickly: bool) -> String {
+    let newest = if quickly { "ORDER BY xid DESC, n DESC LIMIT 1" } else { "" };
+    format!(
+        "SELECT EXISTS (SELECT 1 FROM {table})
+         AND NOT EXISTS (
+             SELECT 1 FROM unnest($1::int2[], $2::int8[], $3::int8[], $4::int8[]) AS r(shard, xid, n, ends)
+             CROSS JOIN LATERAL (
+                 SELECT 1 FROM {table} AS m WHERE m.shard = r.shard AND (m.xid, m.n) > (r.xid, r.n) AND m.xid < r.ends
+                 LIMIT 1) AS needed)
+         AND NOT EXISTS (
+             SELECT 1 FROM unnest($5::int2[], $6::int8[]) AS d(shard, since)
+             CROSS JOIN LATERAL (SELECT created_ms FROM {table} AS m WHERE m.shard = d.shard {newest}) AS m
+             WHERE m.created_ms >= d.since)"
+    )
 }
 
 impl Postgres {
@@ -60,15 +128,23 @@ impl Postgres {
         if shard >= topic.shards {
             return Err(topic.no_shard(shard));
         }
-        let places = upto.iter().map(Place::of).collect::<Result<Vec<Place>>>()?;
-        let Some(below) = places.iter().map(Place::first_after).min() else { return Ok(0) };
-        let limits = self.passed().note(id, shard, below, from_time(before));
+        if upto.is_empty() {
+            return Ok(0);
+        }
+        let mut after = Vec::new();
+        for position in upto {
+            after.extend(Place::of(position)?.rest());
+        }
+        let needs = self.passed().note(id, shard, Needs { after, since: from_time(before) });
+        let (columns, known) = (Columns::new(topic, &needs), known_table(self.schema(), id));
         let mut dropped = 0;
         for (number, table) in message_tables(self.schema(), id).iter().enumerate() {
-            if self.is_passed(topic, table, &limits).await? {
+            let rows =
+                self.query_topic(topic, Effect::Reads, &may_go(table, true), &columns.params()).await?;
+            if rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
                 let lease = self.lease().await?;
-                let known = known_table(self.schema(), id);
-                let emptied = lease.bounded(async |client| empty(client, table, &known, &limits).await).await;
+                let emptied =
+                    lease.bounded(async |client| empty(client, table, &known, &columns).await).await;
                 match emptied {
                     Ok(count) => dropped += count,
                     // Somebody uses it. There will be another time.
@@ -80,28 +156,6 @@ impl Postgres {
             }
         }
         Ok(dropped)
-    }
-
-    /// True if a table holds something, and of each shard the newest that it holds may go: a quick look, before all of it is
-    /// looked at.
-    async fn is_passed(&self, topic: &Topic, table: &str, limits: &Limits) -> Result<bool> {
-        let (shards, below, before) = limits.columns();
-        let sql = format!(
-            "SELECT count(*) > 0 AND coalesce(bool_and(f.xid < l.below AND f.created_ms < l.before), false)
-             FROM generate_series(0, $4 - 1) AS s
-             CROSS JOIN LATERAL (
-                 SELECT xid, created_ms FROM {table} WHERE shard = s ORDER BY xid DESC, n DESC LIMIT 1) AS f
-             LEFT JOIN unnest($1::int2[], $2::int8[], $3::int8[]) AS l(shard, below, before) ON l.shard = s"
-        );
-        let params: [Param<'_>; 4] = [
-            (&shards, Type::INT2_ARRAY),
-            (&below, Type::INT8_ARRAY),
-            (&before, Type::INT8_ARRAY),
-            (&i32::from(topic.shards), Type::INT4),
-        ];
-        let rows = self.query_topic(topic, Effect::Reads, &sql, &params).await?;
-        // A shard of which nothing was said makes the answer unknown, which is no.
-        Ok(rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)))
     }
 
     /// Lets the next table have its turn, if it is empty and this one is large.
@@ -123,42 +177,24 @@ impl Postgres {
     }
 }
 
-impl Limits {
-    fn columns(&self) -> (Vec<i16>, Vec<i64>, Vec<i64>) {
-        let mut columns = (Vec::new(), Vec::new(), Vec::new());
-        for (shard, (below, before)) in &self.shards {
-            columns.0.push(crate::row::from_shard(*shard));
-            columns.1.push(*below);
-            columns.2.push(*before);
-        }
-        columns
-    }
-}
-
 /// Empties a table of which nothing is needed, and says how many messages it held.
-async fn empty(client: &mut Client, table: &str, known: &str, limits: &Limits) -> Result<u64, Failure> {
+async fn empty(client: &mut Client, table: &str, known: &str, needs: &Columns) -> Result<u64, Failure> {
     let transaction = schema::begin(client).await?;
     // Nobody writes to it from here on, and what was written and not committed would have kept us from getting here. Who
     // waits for a lock lets nobody else in: better to give up soon.
     transaction.batch_execute("SET LOCAL lock_timeout = '200ms'").await?;
     transaction.batch_execute(&format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await?;
-    let (shards, below, before) = limits.columns();
-    let sql = format!(
-        "SELECT count(*), count(*) FILTER (WHERE l.shard IS NOT NULL AND xid < below AND created_ms < before)
-         FROM {table} AS m LEFT JOIN unnest($1::int2[], $2::int8[], $3::int8[]) AS l(shard, below, before) USING (shard)"
-    );
-    let params: [Param<'_>; 3] =
-        [(&shards, Type::INT2_ARRAY), (&below, Type::INT8_ARRAY), (&before, Type::INT8_ARRAY)];
-    let row = transaction.query_typed_one(&sql, &params).await?;
-    let (all, passed): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    if all != passed {
+    let row = transaction.query_typed_one(&may_go(table, false), &needs.params()).await?;
+    if !row.try_get::<_, bool>(0)? {
         return Ok(0);
     }
+    let count: i64 =
+        transaction.query_typed_one(&format!("SELECT count(*) FROM {table}"), &[]).await?.try_get(0)?;
     // Their ids need not be known any more.
     let forget = format!(
         "DELETE FROM {known} AS k USING {table} AS m WHERE m.again AND k.id = m.id; TRUNCATE {table}"
     );
     transaction.batch_execute(&forget).await?;
     transaction.commit().await?;
-    Ok(all.unsigned_abs())
+    Ok(count.unsigned_abs())
 }
