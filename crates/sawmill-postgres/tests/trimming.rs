@@ -1,4 +1,5 @@
 //! Trimming: a table is emptied when all of it may go, and only then; tables take turns.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
 
