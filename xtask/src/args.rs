@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 
+use crate::engines::Engine;
 use crate::test;
 
 /// What to do, with everything checked that can be checked before doing it.
@@ -14,6 +15,10 @@ pub(crate) enum Task {
     Test {
         steps: Vec<&'static str>,
     },
+    EnginesUp {
+        engines: Vec<Engine>,
+    },
+    EnginesDown,
     Sim {
         args: Vec<String>,
     },
@@ -66,6 +71,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, Us
         "test" => meant_test(&mut typed)?,
         "soak" => Task::Soak { start: typed.number("--start")?.unwrap_or(SOAK_START) },
         "bench" => meant_bench(&mut typed)?,
+        "engines" => meant_engines(&mut typed)?,
         other => return Err(UsageError(format!("there is no task `{other}`"))),
     };
     typed.nothing_left(task)?;
@@ -107,6 +113,27 @@ fn meant_bench(typed: &mut Typed) -> Result<Task, UsageError> {
     }
     args.extend(BENCH_FLAGS.iter().filter(|name| typed.flag(name)).map(|name| (*name).to_owned()));
     Ok(Task::Bench { package, args })
+}
+
+fn meant_engines(typed: &mut Typed) -> Result<Task, UsageError> {
+    match typed.word().as_deref() {
+        Some("down") => Ok(Task::EnginesDown),
+        Some("up") => {
+            let mut engines = Vec::new();
+            while let Some(word) = typed.word() {
+                let known: Vec<&str> = Engine::ALL.iter().map(|engine| engine.name()).collect();
+                let unknown =
+                    || UsageError(format!("there is no engine `{word}`; there is {}", known.join(", ")));
+                engines.push(Engine::named(&word).ok_or_else(unknown)?);
+            }
+            if engines.is_empty() {
+                engines = Engine::ALL.to_vec();
+            }
+            Ok(Task::EnginesUp { engines })
+        }
+        Some(other) => Err(UsageError(format!("engines are `up` or `down`, not `{other}`"))),
+        None => Err(UsageError("engines needs `up` or `down`".to_owned())),
+    }
 }
 
 /// What was typed after the task: plain words and options, not yet understood. Whoever understands one takes it out;
@@ -222,6 +249,13 @@ mod tests {
     }
 
     #[test]
+    fn engines_go_up_by_name_or_all_and_down_together() {
+        assert_eq!(parsed("engines up"), Ok(Task::EnginesUp { engines: Engine::ALL.to_vec() }));
+        assert_eq!(parsed("engines up mariadb"), Ok(Task::EnginesUp { engines: vec![Engine::Mariadb] }));
+        assert_eq!(parsed("engines down"), Ok(Task::EnginesDown));
+    }
+
+    #[test]
     fn bench_names_an_engine_and_passes_its_options_on() {
         let args = ["--n", "500", "--only", "idle", "--json"].map(String::from).to_vec();
         assert_eq!(
@@ -241,6 +275,10 @@ mod tests {
             ("test --only format --only clippy", "given twice"),
             ("test --list=yes", "--list takes no value"),
             ("soak --start soon", "`soon`"),
+            ("engines", "`up` or `down`"),
+            ("engines sideways", "`sideways`"),
+            ("engines up oracle", "`oracle`; there is postgres, mariadb"),
+            ("engines down postgres", "`postgres`"),
             ("bench", "needs an engine: sqlite"),
             ("bench oracle", "`oracle`"),
             ("bench sqlite --n -1", "`-1`"),

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod args;
+mod engines;
 mod run;
 mod tally;
 mod test;
@@ -26,6 +27,8 @@ Tasks:
   test                      Run the whole gate, stop at the first step that fails
       --list                  Show the steps and their commands, run nothing
       --only STEP[,STEP]      Run these steps only
+  engines up [ENGINE...]    Start servers for tests and print their URLs: postgres, mariadb
+  engines down              Stop every server that was started so
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      Run the simulation for long, on seeds the gate does not try
       --start SEED            First seed [default: 1000000]
@@ -43,6 +46,7 @@ Tasks:
 Examples:
   cargo xtask test                          everything, before a commit
   cargo xtask test --only format,clippy     the quick half
+  source <(cargo xtask engines up)          servers for `cargo test` by hand
   cargo xtask sim --seeds 100 --start 7     seeds 7 to 106
   cargo xtask sim --mutants                 does the simulation find the planted bugs?
   cargo xtask soak --start 5000000          twenty thousand new seeds
@@ -50,8 +54,10 @@ Examples:
   cargo xtask bench sqlite --only idle      what a worker costs that has nothing to do
 
 Environment:
-  CI=true             A skipped test or step is a failure
-  CARGO_TARGET_DIR    Where builds and tools go [default: target]
+  CI=true                  A skipped test or step is a failure
+  SAWMILL_TEST_POSTGRES    A PostgreSQL for the tests [default: `test` starts one]
+  SAWMILL_TEST_MYSQL       A MariaDB or MySQL for the tests [default: `test` starts one]
+  CARGO_TARGET_DIR         Where builds and tools go [default: target]
 
 The last line of `test` reads: N passed, M failed, K skipped
 Exit codes: 0 all good, 1 something failed, 2 the command line was wrong;
@@ -79,6 +85,8 @@ fn perform(task: &Task) -> ExitCode {
             ExitCode::SUCCESS
         }
         Task::Test { steps } => test::run(steps),
+        Task::EnginesUp { engines } => engines::up(engines),
+        Task::EnginesDown => engines::down(),
         Task::Sim { args } => pass_on(&sim(args)),
         Task::Soak { start } => pass_on(&soak(*start)),
         Task::Bench { package, args } => pass_on(&bench(package, args)),

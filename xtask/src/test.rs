@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use crate::engines::{Engine, Engines};
 use crate::run::{Invocation, say};
 use crate::tally::{Tally, skip_lines, verdict};
 use crate::tools;
@@ -25,6 +26,8 @@ enum By {
     Cargo,
     /// Cargo, and the tests that it reports are counted.
     CargoTest,
+    /// The same, with a server of each engine beside it.
+    EngineTest,
     /// Cargo builds examples, and then runs each of them: they check their own results, and count like tests.
     Examples,
     /// cargo-deny, which may have to be installed first.
@@ -45,7 +48,7 @@ const STEPS: &[Step] = &[
         "clippy -p sawmill-sim --features planted --all-targets -- -D warnings",
     ),
     step("clippy-lean", By::Cargo, "clippy -p sawmill-cli --no-default-features --bins -- -D warnings"),
-    step("tests", By::CargoTest, "test --workspace --tests --no-fail-fast"),
+    step("tests", By::EngineTest, "test --workspace --tests --no-fail-fast"),
     Step { env: &[("RUSTDOCFLAGS", "-D warnings")], ..step("docs", By::Cargo, "doc --workspace --no-deps") },
     step("doctests", By::CargoTest, "test --workspace --doc --no-fail-fast"),
     step("licences", By::CargoDeny, "check licenses bans sources"),
@@ -63,7 +66,7 @@ impl Step {
     /// The command as a person would type it.
     fn typed(&self) -> Invocation {
         self.invocation(match self.by {
-            By::Cargo | By::CargoTest | By::Examples => Invocation::cargo(&[]),
+            By::Cargo | By::CargoTest | By::EngineTest | By::Examples => Invocation::cargo(&[]),
             By::CargoDeny => Invocation::cargo(&["deny"]),
         })
     }
@@ -115,10 +118,7 @@ struct Gate {
 
 impl Gate {
     fn open() -> io::Result<Self> {
-        // Cargo says where this package is; the repository is the folder around it.
-        if let Some(xtask) = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from) {
-            std::env::set_current_dir(xtask.join(".."))?;
-        }
+        tools::enter_repository()?;
         let folder = std::env::current_dir()?.join(tools::target_dir()).join("xtask");
         fs::create_dir_all(&folder)?;
         let skips_file = folder.join(format!("skips-{}.txt", std::process::id()));
@@ -139,7 +139,8 @@ impl Gate {
         let started = Instant::now();
         let outcome = match step.by {
             By::Cargo => run_plain(step.typed()),
-            By::CargoTest => self.run_tests(step),
+            By::CargoTest => self.run_tests(step, step.typed()),
+            By::EngineTest => self.run_engine_tests(step),
             By::Examples => self.run_examples(step),
             By::CargoDeny => self.run_cargo_deny(step),
         };
@@ -160,9 +161,35 @@ impl Gate {
         true
     }
 
-    fn run_tests(&mut self, step: &Step) -> Outcome {
-        let again = step.typed();
-        let (status, counts) = match again.clone().env("SAWMILL_SKIPS", &self.skips_file).run_counting() {
+    /// Where an engine cannot be had, its tests skip themselves visibly; in CI that is a failure.
+    fn run_engine_tests(&mut self, step: &Step) -> Outcome {
+        let mut engines = Engines::default();
+        let mut command = step.typed();
+        let mut lacking = Vec::new();
+        for engine in Engine::ALL {
+            match engines.need(*engine) {
+                Ok(url) => command = command.env(engine.variable(), url),
+                Err(why) => lacking.push(format!("{} cannot be had: {why}", engine.name())),
+            }
+        }
+        lacking.iter().for_each(|why| say(why));
+        let outcome = if self.strict && !lacking.is_empty() {
+            let again = Invocation::cargo(&["xtask", "engines", "up"]);
+            Outcome::Failed { why: lacking.join("; "), again }
+        } else {
+            self.run_tests(step, command)
+        };
+        engines.end();
+        outcome
+    }
+
+    fn run_tests(&mut self, step: &Step, command: Invocation) -> Outcome {
+        // The servers of this run will be gone when a person repeats it; the gate starts new ones.
+        let again = match step.by {
+            By::EngineTest => Invocation::cargo(&["xtask", "test", "--only", step.name]),
+            _ => step.typed(),
+        };
+        let (status, counts) = match command.env("SAWMILL_SKIPS", &self.skips_file).run_counting() {
             Ok(ended) => ended,
             Err(error) => return Outcome::Failed { why: error.to_string(), again },
         };

@@ -1,11 +1,21 @@
 //! The one tool the gate needs that does not come with Rust: cargo-deny.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::run::{Invocation, say};
 
 /// The version that is installed where none is found; `deny.toml` is written for it.
 const CARGO_DENY_VERSION: &str = "0.20.2";
+
+/// Goes to the repository's folder, wherever this was called.
+pub(crate) fn enter_repository() -> io::Result<()> {
+    // Cargo says where this package is; the repository is the folder around it.
+    match std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from) {
+        Some(xtask) => std::env::set_current_dir(xtask.join("..")),
+        None => Ok(()),
+    }
+}
 
 /// Where builds go, and where tools are kept.
 pub(crate) fn target_dir() -> PathBuf {

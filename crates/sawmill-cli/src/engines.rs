@@ -11,13 +11,18 @@ struct Built {
     is_in: bool,
 }
 
-const ENGINES: &[Built] = &[Built { scheme: "sqlite", feature: "sqlite", is_in: cfg!(feature = "sqlite") }];
+const ENGINES: &[Built] = &[
+    Built { scheme: "sqlite", feature: "sqlite", is_in: cfg!(feature = "sqlite") },
+    Built { scheme: "postgres", feature: "postgres", is_in: cfg!(feature = "postgres") },
+];
 
 /// How to open a store, with every engine that is there.
 pub(crate) fn options() -> OpenOptions {
     let options = Sawmill::options();
     #[cfg(feature = "sqlite")]
     let options = options.engine(sawmill_sqlite::SqliteEngine);
+    #[cfg(feature = "postgres")]
+    let options = options.engine(sawmill_postgres::PostgresEngine::default());
     options
 }
 

@@ -1,4 +1,4 @@
-//! Both engines, memory and SQLite, for behaviours that are shown on each: with a clock that can be moved, a count of
+//! Both engines, memory and a real one, for behaviours that are shown on each: with a clock that can be moved, a count of
 //! appends, and switches that make calls fail.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,6 +17,7 @@ use sawmill::memory::Memory;
 use sawmill::topic::{Topic, TopicName, TopicSpec};
 use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill};
 
+use crate::place::ENGINE;
 use crate::support::Place;
 
 /// A store of one of the engines. Clones share it.
@@ -41,10 +42,10 @@ struct Switches {
 /// One store of each engine.
 pub(crate) fn both() -> [Store; 2] {
     let (memory, place) = (Arc::new(Memory::new()), Place::new());
-    let sqlite = Arc::new(place.store());
+    let store = Arc::new(place.store());
     [
         Store::new("memory", memory.clone(), memory, None),
-        Store::new("sqlite", sqlite.clone(), sqlite, Some(place)),
+        Store::new(ENGINE, store.clone(), store, Some(place)),
     ]
 }
 

@@ -2,13 +2,13 @@
 
 use sawmill::Sawmill;
 
-use crate::support::Place;
+use crate::place::{ENGINE, Place};
 
-/// Runs a test in memory and on SQLite, each time on a new store that has the topic `orders`.
+/// Runs a test in memory and on a real engine, each time on a new store that has the topic `orders`.
 pub(crate) async fn on_each(test: impl AsyncFn(Sawmill)) {
     let place = Place::new();
     let memory = Sawmill::open("memory:").await.unwrap();
-    for (engine, mill) in [("memory", memory), ("SQLite", place.mill().await)] {
+    for (engine, mill) in [("memory", memory), (ENGINE, place.mill().await)] {
         println!("on {engine}:");
         mill.create_topic("orders").await.unwrap();
         test(mill).await;

@@ -1,4 +1,4 @@
-//! Which message starts next, and when none may: priority, pausing, limits. On the memory engine and on SQLite.
+//! Which message starts next, and when none may: priority, pausing, limits. On the memory engine and on a real one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,26 +7,27 @@ use sawmill::env::Env;
 use sawmill::{Context, ErrorKind, Limit, Push, Sawmill, Worker};
 
 use crate::desk::Desk;
+use crate::place::ENGINE;
 use crate::support::{LONG_TTL, POLL, Place, a_while, eventually, numbered, topic};
 
 /// A store that several workers open, and what keeps it there.
 enum Shop {
     Memory(Sawmill),
-    File(Place),
+    Real(Place),
 }
 
 impl Shop {
     /// One on each engine.
     async fn each() -> [(&'static str, Shop); 2] {
         let memory = Sawmill::open("memory:").await.unwrap();
-        [("memory", Shop::Memory(memory)), ("sqlite", Shop::File(Place::new()))]
+        [("memory", Shop::Memory(memory)), (ENGINE, Shop::Real(Place::new()))]
     }
 
     /// The store, opened as a process of its own would where that is possible.
     async fn mill(&self) -> Sawmill {
         match self {
             Shop::Memory(mill) => mill.clone(),
-            Shop::File(place) => place.mill().await,
+            Shop::Real(place) => place.mill().await,
         }
     }
 }

@@ -1,6 +1,5 @@
-//! What the tests share: a store in a folder of its own, ways to wait, and a look into the ledger past the library.
+//! What the tests share: ways to wait, and a look into the ledger past the library.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use sawmill::claim::Claim;
@@ -9,9 +8,9 @@ use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
 use sawmill::member::Member;
 use sawmill::shard::{Rules, ShardState, shard_of};
 use sawmill::{GroupName, Push, Sawmill, Topic, TopicSpec, WorkerId};
-use sawmill_sqlite::Sqlite;
-use tempfile::TempDir;
 
+pub(crate) use crate::place::Place;
+use crate::place::Shelf;
 use crate::tap::Tap;
 
 /// How long to wait for what must happen: the machine may be busy with other things.
@@ -23,30 +22,7 @@ pub(crate) const SHORT_TTL: Duration = Duration::from_secs(2);
 /// How often to look when no hint comes.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
 
-/// A database in a folder that is removed with it.
-pub(crate) struct Place {
-    folder: TempDir,
-}
-
 impl Place {
-    pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
-    }
-
-    pub(crate) fn path(&self) -> PathBuf {
-        self.folder.path().join("jobs.db")
-    }
-
-    /// The store, opened as a process of its own would.
-    pub(crate) async fn mill(&self) -> Sawmill {
-        sawmill_sqlite::open(&format!("sqlite:{}", self.path().display())).await.unwrap()
-    }
-
-    /// The two seams, without the library on top.
-    pub(crate) fn store(&self) -> Sqlite {
-        Sqlite::open(self.path(), &Default::default()).unwrap()
-    }
-
     /// The two seams, with a tap on them; see [`Tap::mill`].
     pub(crate) fn tap(&self) -> Tap {
         Tap::new(self.store())
@@ -96,7 +72,7 @@ pub(crate) async fn a_while() {
 
 /// The ledger's entries of one group of one topic, as the store has them.
 pub(crate) struct Peek {
-    pub(crate) store: Sqlite,
+    pub(crate) store: Shelf,
     pub(crate) topic: Topic,
     pub(crate) group: GroupName,
 }
@@ -163,7 +139,7 @@ impl Peek {
     }
 }
 
-/// A store of each engine that these tests know: in memory, and on SQLite with the folder it lives in.
+/// A store of each engine that these tests know: in memory, and on a real one with the place it lives in.
 pub(crate) async fn engines() -> Vec<(Sawmill, Option<Place>)> {
     let place = Place::new();
     vec![(Sawmill::open("memory:").await.unwrap(), None), (place.mill().await, Some(place))]

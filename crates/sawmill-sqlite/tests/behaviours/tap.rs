@@ -14,12 +14,13 @@ use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record
 use sawmill::shard::ShardState;
 use sawmill::topic::{TopicName, TopicSpec};
 use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill, Topic};
-use sawmill_sqlite::Sqlite;
+
+use crate::place::Shelf;
 
 /// The store with a tap on it. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Tap {
-    store: Sqlite,
+    store: Shelf,
     shared: Arc<Shared>,
 }
 
@@ -38,7 +39,7 @@ struct Shared {
 type Rival = Box<dyn FnMut(&Write) -> Option<Write> + Send>;
 
 impl Tap {
-    pub(crate) fn new(store: Sqlite) -> Self {
+    pub(crate) fn new(store: Shelf) -> Self {
         Self { store, shared: Arc::default() }
     }
 
@@ -98,15 +99,15 @@ impl Tap {
         *self.shared.rival.lock().unwrap() = Some(Box::new(rival));
     }
 
-    fn log(&self) -> Result<&Sqlite> {
+    fn log(&self) -> Result<&Shelf> {
         self.check(&self.shared.log_is_down)
     }
 
-    fn ledger(&self) -> Result<&Sqlite> {
+    fn ledger(&self) -> Result<&Shelf> {
         self.check(&self.shared.ledger_is_down)
     }
 
-    fn check(&self, down: &AtomicBool) -> Result<&Sqlite> {
+    fn check(&self, down: &AtomicBool) -> Result<&Shelf> {
         if down.load(Ordering::SeqCst) {
             self.shared.refused.fetch_add(1, Ordering::SeqCst);
             return Err(Error::new(ErrorKind::Unavailable, "the store is down"));

@@ -1,0 +1,269 @@
+//! What reads the log: blocks, and past blocks.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use sawmill::log::{Block, Position, Span, Want};
+use sawmill::topic::Topic;
+use sawmill::{Message, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::error::{Effect, corrupt};
+use crate::place::{Place, Read, Window};
+use crate::row::{COLUMNS, from_shard, message};
+use crate::snapshot::{Range, Snapshot, Spot, ranges};
+use crate::store::Postgres;
+use crate::topics::{message_tables, topic_id, wrong_row};
+
+/// What one call returns at most: large messages come a few at a time.
+const BLOCK_BYTES: i64 = 32 << 20;
+
+/// Parts of shards that are read in one statement.
+#[derive(Default)]
+struct Parts {
+    /// For each wish: its first range, its last range, and how many messages at most.
+    first: Vec<i32>,
+    last: Vec<i32>,
+    limits: Vec<i64>,
+    /// For each range: its shard, the spot it comes after, and its end.
+    shards: Vec<i16>,
+    xids: Vec<i64>,
+    numbers: Vec<i64>,
+    ends: Vec<i64>,
+}
+
+impl Parts {
+    fn add(&mut self, shard: u16, ranges: &[Range], limit: usize) {
+        // PostgreSQL counts from one.
+        let next = |ranges: &Vec<i64>| i32::try_from(ranges.len() + 1).unwrap_or(i32::MAX);
+        self.first.push(next(&self.ends));
+        for range in ranges {
+            self.shards.push(from_shard(shard));
+            self.xids.push(range.after.0);
+            self.numbers.push(range.after.1);
+            self.ends.push(range.end);
+        }
+        self.last.push(next(&self.ends) - 1);
+        self.limits.push(i64::try_from(limit).unwrap_or(i64::MAX));
+    }
+}
+
+/// What a statement found.
+struct Answer {
+    /// What was over when it looked.
+    seen: Snapshot,
+    /// For each wish its messages, in order.
+    found: Vec<Vec<(Spot, Message)>>,
+    /// The first wish of which something was left out because all was too large.
+    cut: Option<usize>,
+}
+
+/// Reads parts of shards, each range in turn and in order. A block costs what it holds: within a range the index gives the
+/// next messages, and no range holds what was read before.
+fn select(tables: &[String]) -> String {
+    let meta = tables[0].split('.').next().unwrap_or_default();
+    let parts: Vec<String> = tables
+        .iter()
+        .map(|table| {
+            format!(
+                "SELECT xid, n, {COLUMNS} FROM {table} WHERE shard = ($4::int2[])[i]
+                 AND (xid, n) > (($5::int8[])[i], ($6::int8[])[i]) AND xid < ($7::int8[])[i]"
+            )
+        })
+        .collect();
+    format!(
+        "SELECT NULL::int8, NULL::int8, NULL::int8, NULL::uuid, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea,
+             NULL::bytea, pg_current_snapshot()::text, shift, NULL::int8 FROM {meta}.meta
+         UNION ALL
+         SELECT want, xid, n, {COLUMNS}, NULL, NULL, bytes FROM (
+             SELECT w.want, b.*, sum(octet_length(b.payload)) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
+             FROM unnest($1::int4[], $2::int4[], $3::int8[]) WITH ORDINALITY AS w(lo, hi, most, want)
+             CROSS JOIN LATERAL (
+                 SELECT m.* FROM generate_series(w.lo, w.hi) AS i CROSS JOIN LATERAL (
+                     SELECT * FROM ({}) AS u ORDER BY xid, n LIMIT w.most) AS m LIMIT w.most) AS b) AS c
+         WHERE bytes - octet_length(payload) < $8",
+        parts.join(" UNION ALL ")
+    )
+}
+
+/// How far shards are known to hold nothing after a position. The position in the ledger stays as it is while a shard is
+/// idle; without this, whatever ran when it was taken would be looked up again at every look.
+#[derive(Default)]
+pub(crate) struct Marks(Mutex<HashMap<(i64, u16), (Position, Snapshot)>>);
+
+impl Marks {
+    fn held(&self) -> MutexGuard<'_, HashMap<(i64, u16), (Position, Snapshot)>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn place(&self, id: i64, want: &Want) -> Result<Place> {
+        match self.held().get(&(id, want.shard)) {
+            Some((position, snapshot)) if *position == want.after => Ok(Place::After(snapshot.clone())),
+            _ => Place::of(&want.after),
+        }
+    }
+
+    fn set(&self, id: i64, want: &Want, snapshot: Snapshot) {
+        self.held().insert((id, want.shard), (want.after.clone(), snapshot));
+    }
+}
+
+impl Postgres {
+    async fn select(&self, topic: &Topic, parts: &Parts) -> Result<Answer> {
+        let sql = select(&message_tables(self.schema(), topic_id(topic)?));
+        let rows = self
+            .query_topic(
+                topic,
+                Effect::Reads,
+                &sql,
+                &[
+                    (&parts.first, Type::INT4_ARRAY),
+                    (&parts.last, Type::INT4_ARRAY),
+                    (&parts.limits, Type::INT8_ARRAY),
+                    (&parts.shards, Type::INT2_ARRAY),
+                    (&parts.xids, Type::INT8_ARRAY),
+                    (&parts.numbers, Type::INT8_ARRAY),
+                    (&parts.ends, Type::INT8_ARRAY),
+                    (&BLOCK_BYTES, Type::INT8),
+                ],
+            )
+            .await?;
+        let mut seen = None;
+        let mut found: Vec<Vec<(Spot, Message)>> = parts.limits.iter().map(|_| Vec::new()).collect();
+        let mut cut = None;
+        for row in &rows {
+            let Some(want) = row.try_get::<_, Option<i64>>(0).map_err(wrong_row)? else {
+                seen = Some(snapshot(row, 9)?);
+                continue;
+            };
+            let strange = || corrupt("messages out of their order");
+            let want = usize::try_from(want - 1).map_err(|_| strange())?;
+            let (xid, n, bytes): (i64, i64, i64) = (
+                row.try_get(1).map_err(wrong_row)?,
+                row.try_get(2).map_err(wrong_row)?,
+                row.try_get(11).map_err(wrong_row)?,
+            );
+            let wish = found.get_mut(want).ok_or_else(strange)?;
+            // What is read is cut at a limit, so it must have come in order.
+            if wish.last().is_some_and(|(last, _)| *last >= (xid, n)) {
+                return Err(strange());
+            }
+            wish.push(((xid, n), message(row, 3)?));
+            if bytes >= BLOCK_BYTES {
+                cut = Some(want);
+            }
+        }
+        let seen = seen.ok_or_else(|| corrupt("no row in its table meta"))?;
+        Ok(Answer { seen, found, cut })
+    }
+
+    /// See [`sawmill::log::Log::read`].
+    pub(crate) async fn read_blocks(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+        let id = topic_id(topic)?;
+        let mut places = Vec::with_capacity(wants.len());
+        for want in wants {
+            if want.shard >= topic.shards {
+                return Err(topic.no_shard(want.shard));
+            }
+            places.push(self.marks().place(id, want)?);
+        }
+        let mut blocks: Vec<Option<Block>> = wants.iter().map(|_| None).collect();
+        // A window of which nothing is left is followed by the next one; that has no end to be reached.
+        while blocks.iter().any(Option::is_none) {
+            let open: Vec<usize> = (0..wants.len()).filter(|at| blocks[*at].is_none()).collect();
+            let mut parts = Parts::default();
+            for at in &open {
+                let ranges = match &places[*at] {
+                    Place::After(snapshot) => ranges(snapshot, None, None),
+                    Place::Inside(window, last) => ranges(&window.old, Some(&window.new), Some(*last)),
+                };
+                // One more tells whether the window is used up.
+                parts.add(wants[*at].shard, &ranges, wants[*at].limit.saturating_add(1));
+            }
+            let answer = self.select(topic, &parts).await?;
+            for ((number, at), found) in open.into_iter().enumerate().zip(answer.found) {
+                let left_out = answer.cut.is_some_and(|cut| number >= cut);
+                let place = &places[at];
+                if found.is_empty()
+                    && !left_out
+                    && let Place::Inside(window, _) = place
+                {
+                    places[at] = Place::After(window.new.clone());
+                    continue;
+                }
+                if found.is_empty() && !left_out {
+                    self.marks().set(id, &wants[at], answer.seen.clone());
+                }
+                blocks[at] = Some(block(&wants[at], place, &answer.seen, found, left_out));
+            }
+        }
+        Ok(blocks.into_iter().flatten().collect())
+    }
+
+    /// See [`sawmill::log::Log::reread`].
+    pub(crate) async fn reread_block(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
+        topic_id(topic)?;
+        if shard >= topic.shards {
+            return Err(topic.no_shard(shard));
+        }
+        let Some(read) = Read::of(span)? else { return Ok(Vec::new()) };
+        let (mut messages, mut after): (Vec<Message>, _) = (Vec::new(), read.after);
+        loop {
+            let rest = Read { after, ..read.clone() };
+            let mut parts = Parts::default();
+            parts.add(shard, &rest.ranges(), read.count.saturating_add(1));
+            let answer = self.select(topic, &parts).await?;
+            let found = answer.found.into_iter().next().unwrap_or_default();
+            let last = found.last().map(|(spot, _)| *spot);
+            messages
+                .extend(found.into_iter().filter(|(spot, _)| *spot <= read.upto).map(|(_, message)| message));
+            match last {
+                Some(last) if answer.cut.is_some() && last < read.upto => after = Some(last),
+                _ => break,
+            }
+        }
+        if messages.len() == read.count { Ok(messages) } else { Err(topic.gone(read.count, messages.len())) }
+    }
+}
+
+/// The block of a wish for which this was found.
+fn block(
+    want: &Want,
+    place: &Place,
+    seen: &Snapshot,
+    mut found: Vec<(Spot, Message)>,
+    left_out: bool,
+) -> Block {
+    let more_in_window = left_out || found.len() > want.limit;
+    found.truncate(want.limit);
+    let Some((upto, _)) = found.last() else {
+        return Block {
+            messages: Vec::new(),
+            span: Span::default(),
+            end: want.after.clone(),
+            more: more_in_window,
+        };
+    };
+    let upto = *upto;
+    let (window, after) = match place {
+        Place::After(snapshot) => (Window { old: snapshot.clone(), new: seen.clone() }, None),
+        Place::Inside(window, last) => (window.clone(), Some(*last)),
+    };
+    let end =
+        if more_in_window { Place::Inside(window.clone(), upto) } else { Place::After(window.new.clone()) };
+    Block {
+        span: Read { window, after, upto, count: found.len() }.span(),
+        messages: found.into_iter().map(|(_, message)| message).collect(),
+        end: end.position(),
+        // Behind an older window there may be more; the end of one that was just opened is the end of the shard.
+        more: more_in_window || matches!(place, Place::Inside(..)),
+    }
+}
+
+/// The snapshot in this column of a row, and its shift in the next.
+pub(crate) fn snapshot(row: &Row, at: usize) -> Result<Snapshot> {
+    let (text, shift): (&str, i64) =
+        (row.try_get(at).map_err(wrong_row)?, row.try_get(at + 1).map_err(wrong_row)?);
+    Snapshot::parse(text, shift).ok_or_else(|| corrupt(format!("the snapshot {text}")))
+}

@@ -1,0 +1,175 @@
+//! The tables: created and migrated step by step, while others work.
+
+use sawmill::{Error, ErrorKind, Result};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, IsolationLevel, Transaction};
+
+use crate::error::{Effect, Failure};
+use crate::pool::Pool;
+
+/// Transaction numbers of 64 bits, and snapshots of them, came with PostgreSQL 13.
+const OLDEST_SERVER: i32 = 130_000;
+
+/// The first half of the keys of our advisory locks: "SawM". The other half is made from the schema.
+pub(crate) const LOCK_CLASS: i32 = 0x5361_774d;
+
+/// What brings a schema from each version to the next. Steps are added at the end and never changed.
+const STEPS: &[&str] = &[r#"
+    -- shift: what is added to the server's transaction numbers. server: which server they are from.
+    CREATE TABLE meta (version int4 NOT NULL, shift int8 NOT NULL, server text NOT NULL);
+    INSERT INTO meta SELECT 0, 0, system_identifier::text FROM pg_control_system();
+    -- current: which of the topic's tables of messages is written to.
+    CREATE TABLE topic (
+        id int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        name text COLLATE "C" NOT NULL UNIQUE,
+        shards int4 NOT NULL,
+        retention_ms int8 NOT NULL,
+        drops_unread bool NOT NULL,
+        current int4 NOT NULL
+    );
+    -- The ledger. An entry is the newest of its versions.
+    CREATE TABLE entry (key text COLLATE "C" NOT NULL, version int8 NOT NULL, value bytea NOT NULL)
+        WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+    CREATE UNIQUE INDEX entry_newest ON entry (key, version DESC);
+"#];
+
+/// The schema of a namespace, as an identifier that can stand in a statement.
+pub(crate) fn name(namespace: &str) -> String {
+    // A namespace has no quotes in it.
+    if namespace == "default" { "\"sawmill\"".to_owned() } else { format!("\"sawmill_{namespace}\"") }
+}
+
+/// Sees to it that the schema is there and is this version's. Only who finds something to do takes a lock, so that
+/// opening a store waits for nobody.
+pub(crate) async fn prepare(pool: &Pool, schema: &str) -> Result<()> {
+    let lease = pool.lease().await?;
+    let prepared = lease.bounded(async |client| prepare_with(client, schema).await).await;
+    prepared.map_err(|failure| failure.explain(Effect::Reads))
+}
+
+async fn prepare_with(client: &mut Client, schema: &str) -> Result<(), Failure> {
+    let version = client.query_typed_one("SELECT current_setting('server_version_num')::int4", &[]).await?;
+    check_server(version.try_get(0)?)?;
+    if found(client, schema).await? == Some(State { version: STEPS.len(), moved: false }) {
+        return Ok(());
+    }
+    let transaction = begin(client).await?;
+    lock(&transaction, schema).await?;
+    // Somebody else may have done it while we waited for the lock.
+    let state = found(transaction.client(), schema).await?;
+    let version = state.as_ref().map_or(0, |state| state.version);
+    if state.is_none() {
+        transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+    }
+    if version < STEPS.len() {
+        transaction.batch_execute(&format!("SET LOCAL search_path TO {schema}, pg_catalog")).await?;
+        for step in &STEPS[version..] {
+            transaction.batch_execute(step).await?;
+        }
+        transaction.batch_execute(&format!("UPDATE meta SET version = {}", STEPS.len())).await?;
+    }
+    if state.is_some_and(|state| state.moved) {
+        repair(&transaction, schema).await?;
+    }
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// Begins a transaction whose statements each see what was committed before them, whatever the server's default is.
+pub(crate) async fn begin(client: &mut Client) -> Result<Transaction<'_>, Failure> {
+    Ok(client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?)
+}
+
+/// Takes the lock under which tables are made and changed, until the transaction ends.
+pub(crate) async fn lock(transaction: &Transaction<'_>, schema: &str) -> Result<(), Failure> {
+    let sql = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
+    transaction.query_typed(sql, &[(&LOCK_CLASS, Type::INT4), (&schema, Type::TEXT)]).await?;
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct State {
+    version: usize,
+    /// The tables come from another server, whose transactions had other numbers.
+    moved: bool,
+}
+
+/// What is there; `None` if nothing is.
+async fn found(client: &Client, schema: &str) -> Result<Option<State>, Failure> {
+    let meta = format!("{schema}.meta");
+    // Not `to_regclass`: within a transaction it may still remember that there was none.
+    let sql =
+        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'meta')";
+    let row = client.query_typed_one(sql, &[(&schema.trim_matches('"'), Type::TEXT)]).await?;
+    if !row.try_get::<_, bool>(0)? {
+        return Ok(None);
+    }
+    let sql = format!("SELECT version, server <> system_identifier::text FROM {meta}, pg_control_system()");
+    let row = client.query_typed_one(&sql, &[]).await?;
+    let (version, moved): (i32, bool) = (row.try_get(0)?, row.try_get(1)?);
+    match usize::try_from(version) {
+        Ok(version) if version <= STEPS.len() => Ok(Some(State { version, moved })),
+        _ => Err(too_new(schema, version).into()),
+    }
+}
+
+fn too_new(schema: &str, version: i32) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "the tables in the schema {schema} have version {version}, and this program knows up to {}: use a newer program",
+            STEPS.len()
+        ),
+    )
+}
+
+fn check_server(version: i32) -> Result<()> {
+    if version >= OLDEST_SERVER {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!("the server is PostgreSQL {}, and 13 or newer is needed", version / 10_000),
+    ))
+}
+
+/// After a restore on another server, messages carry transaction numbers that this server has not reached. From now on
+/// its numbers are shifted past them, so that what is new comes after what is old, and positions keep their meaning.
+async fn repair(transaction: &Transaction<'_>, schema: &str) -> Result<(), Failure> {
+    let mut last = 0i64;
+    for row in transaction.query_typed(&format!("SELECT id FROM {schema}.topic"), &[]).await? {
+        for table in crate::topics::message_tables(schema, row.try_get(0)?) {
+            let row = transaction.query_typed_one(&format!("SELECT max(xid) FROM {table}"), &[]).await?;
+            last = last.max(row.try_get::<_, Option<i64>>(0)?.unwrap_or(0));
+        }
+    }
+    let sql = format!(
+        "UPDATE {schema}.meta SET server = (SELECT system_identifier::text FROM pg_control_system()),
+         shift = greatest(shift, $1 + 1 - pg_snapshot_xmin(pg_current_snapshot())::text::int8)"
+    );
+    transaction.query_typed(&sql, &[(&last, Type::INT8)]).await?;
+    tracing::warn!(
+        schema,
+        "the tables come from another server: transaction numbers are shifted past theirs"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_a_schema() {
+        assert_eq!(name("default"), "\"sawmill\"");
+        assert_eq!(name("a.b-C"), "\"sawmill_a.b-C\"");
+    }
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused_with_the_version_that_is_needed() {
+        assert!(check_server(130_000).is_ok());
+        let error = check_server(120_017).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("PostgreSQL 12, and 13"), "{error}");
+    }
+}

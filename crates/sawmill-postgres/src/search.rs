@@ -1,0 +1,137 @@
+//! What people ask of the log: where a message is, what is after a time, how much is left.
+
+use sawmill::clock::Timestamp;
+use sawmill::log::{Backlog, Found, Position};
+use sawmill::topic::Topic;
+use sawmill::{MessageId, Result};
+use tokio_postgres::types::Type;
+
+use crate::error::{Effect, corrupt};
+use crate::place::{Place, Window};
+use crate::read::snapshot;
+use crate::row::{COLUMNS, Id, from_shard, from_time, message, to_time};
+use crate::snapshot::{Snapshot, Spot};
+use crate::store::Postgres;
+use crate::topics::{aside_table, message_tables, topic_id, wrong_row};
+
+/// All messages of a topic that are ready, with these columns.
+fn all(tables: &[String], columns: &str, condition: &str) -> String {
+    let parts: Vec<String> =
+        tables.iter().map(|table| format!("SELECT {columns} FROM {table} WHERE {condition}")).collect();
+    parts.join(" UNION ALL ")
+}
+
+/// The place just before a spot, for whoever begins there: the window from the beginning to now, up to the spot.
+fn before(now: &Snapshot, (xid, number): Spot) -> Position {
+    let window = Window { old: Snapshot::default(), new: now.clone() };
+    Place::Inside(window, (xid, number - 1)).position()
+}
+
+impl Postgres {
+    /// See [`sawmill::log::Log::find`].
+    pub(crate) async fn find_message(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+        let (schema, topic_id) = (self.schema(), topic_id(topic)?);
+        let id = Id(id.as_u128());
+        // First aside, then among what is ready: a message that is promoted meanwhile is not overlooked.
+        let sql = format!("SELECT shard, {COLUMNS} FROM {} WHERE id = $1", aside_table(schema, topic_id));
+        let rows = self.query_topic(topic, Effect::Reads, &sql, &[(&id, Type::UUID)]).await?;
+        if let Some(row) = rows.first() {
+            return Ok(Some(Found { shard: shard(row)?, message: message(row, 1)?, before: None }));
+        }
+        let columns = format!("shard, {COLUMNS}, xid, n");
+        let rows = all(&message_tables(schema, topic_id), &columns, "id = $1");
+        let sql = format!(
+            "SELECT u.*, pg_current_snapshot()::text, shift FROM ({rows}) AS u, {schema}.meta ORDER BY xid, n LIMIT 1"
+        );
+        let rows = self.query_topic(topic, Effect::Reads, &sql, &[(&id, Type::UUID)]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let spot = (row.try_get(7).map_err(wrong_row)?, row.try_get(8).map_err(wrong_row)?);
+        let before = Some(before(&snapshot(row, 9)?, spot));
+        Ok(Some(Found { shard: shard(row)?, message: message(row, 1)?, before }))
+    }
+
+    /// See [`sawmill::log::Log::positions`].
+    pub(crate) async fn find_positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
+        let (schema, id) = (self.schema(), topic_id(topic)?);
+        // Nobody creates messages at the end of time: all positions are ends, and there is nothing to look for.
+        let condition = if since == Timestamp::LATEST { "false" } else { "shard = s AND created_ms >= $1" };
+        let first = all(&message_tables(schema, id), "xid, n", condition);
+        let sql = format!(
+            "SELECT f.xid, f.n, pg_current_snapshot()::text, shift
+             FROM {schema}.meta CROSS JOIN generate_series(0, $2 - 1) AS s
+             LEFT JOIN LATERAL (SELECT * FROM ({first}) AS u ORDER BY xid, n LIMIT 1) AS f ON true ORDER BY s"
+        );
+        let params: [crate::pool::Param<'_>; 2] =
+            [(&from_time(since), Type::INT8), (&i32::from(topic.shards), Type::INT4)];
+        let rows = self.query_topic(topic, Effect::Reads, &sql, &params).await?;
+        rows.iter()
+            .map(|row| {
+                let now = snapshot(row, 2)?;
+                let spot: (Option<i64>, Option<i64>) =
+                    (row.try_get(0).map_err(wrong_row)?, row.try_get(1).map_err(wrong_row)?);
+                Ok(match spot {
+                    (Some(xid), Some(number)) => before(&now, (xid, number)),
+                    _ => Place::After(now).position(),
+                })
+            })
+            .collect()
+    }
+
+    /// See [`sawmill::log::Log::backlog`].
+    pub(crate) async fn count_backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {
+        let (schema, id) = (self.schema(), topic_id(topic)?);
+        let (mut owners, mut shards, mut xids, mut numbers, mut ends) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (owner, (shard, position)) in after.iter().enumerate() {
+            if *shard >= topic.shards {
+                return Err(topic.no_shard(*shard));
+            }
+            for range in Place::of(position)?.rest() {
+                owners.push(owner);
+                shards.push(from_shard(*shard));
+                xids.push(range.after.0);
+                numbers.push(range.after.1);
+                ends.push(range.end);
+            }
+        }
+        let condition = "shard = r.shard AND (xid, n) > (r.xid, r.n) AND xid < r.ends";
+        let tables = message_tables(schema, id);
+        let (counted, dated) = (all(&tables, "1", condition), all(&tables, "created_ms, xid, n", condition));
+        let sql = format!(
+            "SELECT (SELECT count(*) FROM {aside}), NULL::int8 UNION ALL (
+             SELECT c.count, f.created_ms
+             FROM unnest($1::int2[], $2::int8[], $3::int8[], $4::int8[]) WITH ORDINALITY AS r(shard, xid, n, ends, at)
+             CROSS JOIN LATERAL (SELECT count(*) FROM ({counted}) AS u) AS c
+             LEFT JOIN LATERAL (SELECT created_ms FROM ({dated}) AS u ORDER BY xid, n LIMIT 1) AS f ON true ORDER BY r.at)",
+            aside = aside_table(schema, id)
+        );
+        let params: [crate::pool::Param<'_>; 4] = [
+            (&shards, Type::INT2_ARRAY),
+            (&xids, Type::INT8_ARRAY),
+            (&numbers, Type::INT8_ARRAY),
+            (&ends, Type::INT8_ARRAY),
+        ];
+        let rows = self.query_topic(topic, Effect::Reads, &sql, &params).await?;
+        let mut backlog = Backlog { ready: vec![0; after.len()], ..Backlog::default() };
+        let count = |at: usize| -> Result<u64> {
+            let count: i64 =
+                rows.get(at).ok_or_else(|| corrupt("no counts"))?.try_get(0).map_err(wrong_row)?;
+            Ok(count.unsigned_abs())
+        };
+        backlog.aside = count(0)?;
+        for (at, owner) in owners.iter().enumerate() {
+            let first: Option<i64> = rows.get(at + 1).and_then(|row| row.try_get(1).ok()).flatten();
+            // Of a shard the first counts, not the oldest.
+            if backlog.ready[*owner] == 0 {
+                backlog.oldest = [backlog.oldest, first.and_then(to_time)].into_iter().flatten().min();
+            }
+            backlog.ready[*owner] += count(at + 1)?;
+        }
+        Ok(backlog)
+    }
+}
+
+fn shard(row: &tokio_postgres::Row) -> Result<u16> {
+    let shard: i16 = row.try_get(0).map_err(wrong_row)?;
+    u16::try_from(shard).map_err(|_| corrupt(format!("a message in shard {shard}")))
+}

@@ -1,0 +1,124 @@
+//! Which transactions a reader has seen, and what lies between two such views.
+//!
+//! Every message carries the number of the transaction that appended it. Numbers are given out before the commit, so
+//! "all numbers up to here" would lose what commits late. A snapshot says exactly which transactions were over when it
+//! was taken: what is new since then is what was numbered later, and what was still running and has ended meanwhile.
+
+/// The transactions that were over at one moment: all below `end` but those that were still running.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Snapshot {
+    /// The first number that was not given out yet.
+    pub(crate) end: i64,
+    /// Numbers below it whose transactions had not ended, ascending.
+    pub(crate) running: Vec<i64>,
+}
+
+/// A message's place in the order of its shard: its transaction, and its number in it.
+pub(crate) type Spot = (i64, i64);
+
+/// Part of a shard: what comes after a spot, up to a transaction that is not part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) after: Spot,
+    pub(crate) end: i64,
+}
+
+impl Snapshot {
+    /// Reads PostgreSQL's `xmin:xmax:xip,xip,…`, and shifts it as the numbers of messages are shifted.
+    pub(crate) fn parse(text: &str, shift: i64) -> Option<Self> {
+        let mut parts = text.split(':');
+        let number = |text: &str| text.parse::<i64>().ok()?.checked_add(shift);
+        let (_, end, running) = (parts.next()?, number(parts.next()?)?, parts.next()?);
+        let mut running: Vec<i64> =
+            running.split(',').filter(|part| !part.is_empty()).map(number).collect::<Option<_>>()?;
+        running.sort_unstable();
+        Some(Self { end, running })
+    }
+
+    /// True if the transaction was over.
+    fn has(&self, xid: i64) -> bool {
+        xid < self.end && self.running.binary_search(&xid).is_err()
+    }
+}
+
+/// What was over in `new` and not in `old`, after a spot in that, in ascending order. Without `new`: whatever is over.
+pub(crate) fn ranges(old: &Snapshot, new: Option<&Snapshot>, last: Option<Spot>) -> Vec<Range> {
+    let whole = |from: i64, end: i64| Range { after: (from, -1), end };
+    let mut ranges: Vec<Range> = old
+        .running
+        .iter()
+        .filter(|xid| new.is_none_or(|new| new.has(**xid)))
+        .map(|xid| whole(*xid, xid + 1))
+        .collect();
+    let (mut from, still) = (old.end, new.map_or(&[][..], |new| &new.running[..]));
+    for xid in still.iter().filter(|xid| **xid >= old.end) {
+        ranges.push(whole(from, *xid));
+        from = xid + 1;
+    }
+    ranges.push(whole(from, new.map_or(i64::MAX, |new| new.end)));
+    if let Some(last) = last {
+        ranges.iter_mut().for_each(|range| range.after = range.after.max(last));
+    }
+    ranges.retain(|range| range.after.0 < range.end);
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(text: &str) -> Snapshot {
+        Snapshot::parse(text, 0).unwrap()
+    }
+
+    fn parts(old: &str, new: Option<&str>, last: Option<Spot>) -> Vec<(Spot, i64)> {
+        let new = new.map(snapshot);
+        ranges(&snapshot(old), new.as_ref(), last).iter().map(|range| (range.after, range.end)).collect()
+    }
+
+    #[test]
+    fn a_snapshot_is_read_and_shifted() {
+        assert_eq!(snapshot("10:20:10,14"), Snapshot { end: 20, running: vec![10, 14] });
+        assert_eq!(Snapshot::parse("10:10:", 5), Some(Snapshot { end: 15, running: vec![] }));
+        for text in ["", "10", "10:x:", "10:20:a", "10:20"] {
+            assert_eq!(Snapshot::parse(text, 0), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_commits_late_is_part_of_a_later_window() {
+        assert_eq!(parts("5:9:5,7", None, None), [((5, -1), 6), ((7, -1), 8), ((9, -1), i64::MAX)]);
+        assert_eq!(parts("5:9:5,7", Some("7:12:7"), None), [((5, -1), 6), ((9, -1), 12)]);
+    }
+
+    #[test]
+    fn what_still_runs_is_left_for_later() {
+        assert_eq!(parts("9:9:", Some("9:14:9,11,12"), None), [((10, -1), 11), ((13, -1), 14)]);
+        assert_eq!(parts("9:9:", Some("9:10:9"), None), []);
+    }
+
+    #[test]
+    fn a_window_goes_on_after_the_last_that_was_taken() {
+        let rest = |last| parts("5:9:5,7", Some("20:20:"), Some(last));
+        assert_eq!(rest((5, 3)), [((5, 3), 6), ((7, -1), 8), ((9, -1), 20)]);
+        assert_eq!(rest((7, 0)), [((7, 0), 8), ((9, -1), 20)]);
+        assert_eq!(rest((12, 4)), [((12, 4), 20)]);
+    }
+
+    /// Whatever the snapshots: each transaction lies in the window between two of them exactly if the later has it and
+    /// the earlier has not.
+    #[test]
+    fn windows_hold_what_is_new_and_nothing_else() {
+        let all = ["3:3:", "3:6:3,5", "3:9:3,8", "4:9:5,8", "9:9:", "8:12:8,10"].map(snapshot);
+        for (i, old) in all.iter().enumerate() {
+            for new in &all[i..] {
+                let ranges = ranges(old, Some(new), None);
+                for xid in 0..15 {
+                    let held = ranges.iter().any(|range| range.after < (xid, 0) && xid < range.end);
+                    assert_eq!(held, new.has(xid) && !old.has(xid), "{xid} between {old:?} and {new:?}");
+                }
+                assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].after.0), "{ranges:?}");
+            }
+        }
+    }
+}

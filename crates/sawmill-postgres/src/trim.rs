@@ -1,0 +1,200 @@
+//! Dropping what nobody needs any more: not message by message, but a table at a time.
+//!
+//! A topic's messages take turns in a few tables. When nobody needs anything of one, it is emptied whole, which costs the
+//! same whatever it held and leaves nothing to be cleaned up. Messages in a table that is needed in part stay until it is
+//! not.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use sawmill::Result;
+use sawmill::clock::Timestamp;
+use sawmill::log::Position;
+use sawmill::topic::Topic;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::error::{Effect, Failure};
+use crate::place::Place;
+use crate::pool::Param;
+use crate::row::{from_shard, from_time};
+use crate::schema;
+use crate::snapshot::Range;
+use crate::store::{Postgres, about};
+use crate::topics::{TABLES, known_table, message_tables, topic_id};
+
+/// A table that has grown to so many bytes is written no more, as soon as another one is empty.
+const FULL_BYTES: i64 = 8 << 20;
+
+/// What this process was told of each shard of each topic.
+#[derive(Default)]
+pub(crate) struct Passed(Mutex<HashMap<i64, HashMap<u16, Needs>>>);
+
+/// What is still needed of a shard.
+#[derive(Debug, Clone)]
+struct Needs {
+    /// What lies after the positions.
+    after: Vec<Range>,
+    /// What was created at this time or later.
+    since: i64,
+}
+
+impl Passed {
+    /// Takes a note, and says what is known of all shards.
+    fn note(&self, id: i64, shard: u16, needs: Needs) -> HashMap<u16, Needs> {
+        let mut passed = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let topic = passed.entry(id).or_default();
+        topic.insert(shard, needs);
+        topic.clone()
+    }
+}
+
+/// What is needed of a topic, as columns.
+#[derive(Default)]
+struct Columns {
+    shards: Vec<i16>,
+    xids: Vec<i64>,
+    numbers: Vec<i64>,
+    ends: Vec<i64>,
+    dated: Vec<i16>,
+    since: Vec<i64>,
+}
+
+impl Columns {
+    /// Of a shard of which nothing is known everything is needed.
+    fn new(topic: &Topic, needs: &HashMap<u16, Needs>) -> Self {
+        let mut columns = Self::default();
+        for number in 0..topic.shards {
+            let shard = from_shard(number);
+            let all = [Range { after: (-1, -1), end: i64::MAX }];
+            let known = needs.get(&number);
+            for range in known.map_or(&all[..], |needs| &needs.after[..]) {
+                columns.shards.push(shard);
+                columns.xids.push(range.after.0);
+                columns.numbers.push(range.after.1);
+                columns.ends.push(range.end);
+            }
+            if let Some(needs) = known {
+                columns.dated.push(shard);
+                columns.since.push(needs.since);
+            }
+        }
+        columns
+    }
+
+    fn params(&self) -> [Param<'_>; 6] {
+        [
+            (&self.shards, Type::INT2_ARRAY),
+            (&self.xids, Type::INT8_ARRAY),
+            (&self.numbers, Type::INT8_ARRAY),
+            (&self.ends, Type::INT8_ARRAY),
+            (&self.dated, Type::INT2_ARRAY),
+            (&self.since, Type::INT8_ARRAY),
+        ]
+    }
+}
+
+/// Whether a table holds something and nothing of it is needed. How old its messages are is looked at one by one, or quickly:
+/// at the newest of each shard only.
+fn may_go(table: &str, quickly: bool) -> String {
+    let newest = if quickly { "ORDER BY xid DESC, n DESC LIMIT 1" } else { "" };
+    format!(
+        "SELECT EXISTS (SELECT 1 FROM {table})
+         AND NOT EXISTS (
+             SELECT 1 FROM unnest($1::int2[], $2::int8[], $3::int8[], $4::int8[]) AS r(shard, xid, n, ends)
+             CROSS JOIN LATERAL (
+                 SELECT 1 FROM {table} AS m WHERE m.shard = r.shard AND (m.xid, m.n) > (r.xid, r.n) AND m.xid < r.ends
+                 LIMIT 1) AS needed)
+         AND NOT EXISTS (
+             SELECT 1 FROM unnest($5::int2[], $6::int8[]) AS d(shard, since)
+             CROSS JOIN LATERAL (SELECT created_ms FROM {table} AS m WHERE m.shard = d.shard {newest}) AS m
+             WHERE m.created_ms >= d.since)"
+    )
+}
+
+impl Postgres {
+    /// See [`sawmill::log::Log::trim`].
+    pub(crate) async fn trim_shard(
+        &self,
+        topic: &Topic,
+        shard: u16,
+        upto: &[Position],
+        before: Timestamp,
+    ) -> Result<u64> {
+        let id = topic_id(topic)?;
+        // Also says whether the topic is there.
+        self.turns().forget(id);
+        let turn = self.turn(topic).await?;
+        if shard >= topic.shards {
+            return Err(topic.no_shard(shard));
+        }
+        if upto.is_empty() {
+            return Ok(0);
+        }
+        let mut after = Vec::new();
+        for position in upto {
+            after.extend(Place::of(position)?.rest());
+        }
+        let needs = self.passed().note(id, shard, Needs { after, since: from_time(before) });
+        let (columns, known) = (Columns::new(topic, &needs), known_table(self.schema(), id));
+        let mut dropped = 0;
+        for (number, table) in message_tables(self.schema(), id).iter().enumerate() {
+            let rows =
+                self.query_topic(topic, Effect::Reads, &may_go(table, true), &columns.params()).await?;
+            if rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
+                let lease = self.lease().await?;
+                let emptied =
+                    lease.bounded(async |client| empty(client, table, &known, &columns).await).await;
+                match emptied {
+                    Ok(count) => dropped += count,
+                    // Somebody uses it. There will be another time.
+                    Err(failure) if failure.is_locked() => {}
+                    Err(failure) => return Err(about(topic, failure, Effect::Writes)),
+                }
+            } else if number == turn {
+                self.turn_over(topic, turn).await?;
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Lets the next table have its turn, if it is empty and this one is large.
+    async fn turn_over(&self, topic: &Topic, turn: usize) -> Result<()> {
+        let (schema, id) = (self.schema(), topic_id(topic)?);
+        let tables = message_tables(schema, id);
+        let next = (turn + 1) % TABLES;
+        let sql = format!(
+            "UPDATE {schema}.topic SET current = $2 WHERE id = $1 AND current = $3
+             AND pg_relation_size('{}') >= $4 AND NOT EXISTS (SELECT 1 FROM {})",
+            tables[turn], tables[next]
+        );
+        let (next, turn) = (i32::try_from(next).unwrap_or(0), i32::try_from(turn).unwrap_or(0));
+        let params: [Param<'_>; 4] =
+            [(&id, Type::INT8), (&next, Type::INT4), (&turn, Type::INT4), (&FULL_BYTES, Type::INT8)];
+        self.query_topic(topic, Effect::Writes, &sql, &params).await?;
+        self.turns().forget(id);
+        Ok(())
+    }
+}
+
+/// Empties a table of which nothing is needed, and says how many messages it held.
+async fn empty(client: &mut Client, table: &str, known: &str, needs: &Columns) -> Result<u64, Failure> {
+    let transaction = schema::begin(client).await?;
+    // Nobody writes to it from here on, and what was written and not committed would have kept us from getting here. Who
+    // waits for a lock lets nobody else in: better to give up soon.
+    transaction.batch_execute("SET LOCAL lock_timeout = '200ms'").await?;
+    transaction.batch_execute(&format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await?;
+    let row = transaction.query_typed_one(&may_go(table, false), &needs.params()).await?;
+    if !row.try_get::<_, bool>(0)? {
+        return Ok(0);
+    }
+    let count: i64 =
+        transaction.query_typed_one(&format!("SELECT count(*) FROM {table}"), &[]).await?.try_get(0)?;
+    // Their ids need not be known any more.
+    let forget = format!(
+        "DELETE FROM {known} AS k USING {table} AS m WHERE m.again AND k.id = m.id; TRUNCATE {table}"
+    );
+    transaction.batch_execute(&forget).await?;
+    transaction.commit().await?;
+    Ok(count.unsigned_abs())
+}

@@ -1,0 +1,131 @@
+//! Opening a store: what is refused, and what is said then; who opens at the same time; other namespaces.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod support;
+
+use sawmill::log::{Log, Position};
+use sawmill::{Error, ErrorKind};
+use sawmill_postgres::Postgres;
+use support::{ids, namespace, open, read, records, server_for, stranger, topic};
+
+/// Opens what must be refused, with an error of this kind that says all this and no password.
+async fn refused(url: &str, kind: ErrorKind, said: &[&str]) -> Error {
+    refused_in(url, &namespace(), kind, said).await
+}
+
+async fn refused_in(
+    url: &str,
+    namespace: &sawmill::engine::Namespace,
+    kind: ErrorKind,
+    said: &[&str],
+) -> Error {
+    let opened = Postgres::open(&url.parse().unwrap(), namespace, 2).await;
+    let Err(error) = opened else { panic!("{url} was opened, instead of refused with {said:?}") };
+    assert_eq!(error.kind(), kind, "{error}");
+    let text = format!("{error} {error:?}");
+    for said in said {
+        assert!(text.contains(said), "{said:?} is missing: {text}");
+    }
+    assert!(!text.contains("hunter2"), "{text}");
+    error
+}
+
+/// The URL with another user, who has this password, and another database.
+fn changed(url: &str, user: &str, database: &str) -> String {
+    let place = url.split_once('@').unwrap().1.split_once('/').unwrap().0;
+    format!("postgres://{user}:hunter2@{place}/{database}")
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_said_without_repeating_it() {
+    let Some(url) = server_for("a_wrong_password_is_said_without_repeating_it") else { return };
+    refused(&changed(&url, "sawmill", "postgres"), ErrorKind::Invalid, &["refuses the user", "sawmill:***@"])
+        .await;
+}
+
+#[tokio::test]
+async fn a_password_that_is_missing_is_asked_for() {
+    let Some(url) = server_for("a_password_that_is_missing_is_asked_for") else { return };
+    let url = changed(&url, "sawmill", "postgres").replace(":hunter2", "");
+    refused(&url, ErrorKind::Invalid, &["wants a password"]).await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_named() {
+    let Some(url) = server_for("a_database_that_is_not_there_is_named") else { return };
+    let url = format!("{}/nowhere", url.rsplit_once('/').unwrap().0);
+    refused(&url, ErrorKind::Invalid, &["no such database", "nowhere", "create it"]).await;
+}
+
+#[tokio::test]
+async fn missing_rights_are_said_with_what_to_grant() {
+    let Some(url) = server_for("missing_rights_are_said_with_what_to_grant") else { return };
+    let admin = stranger(&url).await;
+    let user = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    admin.batch_execute(&format!("CREATE USER {user} PASSWORD 'hunter2'")).await.unwrap();
+    refused(&changed(&url, &user, "postgres"), ErrorKind::Invalid, &["may not", "CREATE on the database"])
+        .await;
+    admin.batch_execute(&format!("DROP USER {user}")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_left_alone() {
+    let Some(url) = server_for("a_newer_schema_is_left_alone") else { return };
+    let namespace = namespace();
+    drop(open(&url, &namespace).await);
+    let admin = stranger(&url).await;
+    let meta = format!("\"sawmill_{}\".meta", namespace.as_str());
+    admin.batch_execute(&format!("UPDATE {meta} SET version = 99")).await.unwrap();
+    refused_in(&url, &namespace, ErrorKind::Corrupt, &["version 99", "newer program"]).await;
+}
+
+#[tokio::test]
+async fn nobody_at_the_port_is_said() {
+    let url = "postgres://me:hunter2@127.0.0.1:1/jobs";
+    let error = refused(url, ErrorKind::Unavailable, &["cannot be reached", "me:***@127.0.0.1:1"]).await;
+    assert!(error.may_pass(), "a server may come back");
+}
+
+#[tokio::test]
+async fn what_is_no_url_of_postgresql_is_refused() {
+    for (url, kind, said) in [
+        ("postgres:jobs", ErrorKind::Invalid, "postgres://user"),
+        ("postgres://me:hunter2@host:port/jobs", ErrorKind::Invalid, "not a URL of PostgreSQL's"),
+        ("postgres://me:hunter2@host/jobs?speed=high", ErrorKind::Invalid, "speed"),
+        ("postgres://me:hunter2@host/jobs?sslmode=require", ErrorKind::Unsupported, "no TLS"),
+    ] {
+        refused(url, kind, &[said]).await;
+    }
+}
+
+/// Several processes may open a namespace that is not there at the same moment.
+#[tokio::test]
+async fn opening_at_once_makes_one_schema() {
+    let Some(url) = server_for("opening_at_once_makes_one_schema") else { return };
+    let namespace = namespace();
+    let opening = (0..8).map(|_| open(&url, &namespace));
+    let stores = futures_util::future::join_all(opening).await;
+    let made = topic(&stores[0], "orders", 3).await;
+    for store in &stores {
+        assert_eq!(store.topic(&made.name).await.unwrap(), Some(made.clone()));
+    }
+}
+
+/// Nothing waits for somebody who migrates, or who makes a topic, as long as it needs nothing of that.
+#[tokio::test]
+async fn a_store_is_opened_and_used_while_another_is_changed() {
+    let Some(url) = server_for("a_store_is_opened_and_used_while_another_is_changed") else { return };
+    let namespace = namespace();
+    let log = open(&url, &namespace).await;
+    let made = topic(&log, "orders", 1).await;
+    let other = stranger(&url).await;
+    let schema = format!("\"sawmill_{}\"", namespace.as_str());
+    other
+        .batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock(1398896461, hashtext('{schema}'))"))
+        .await
+        .unwrap();
+    let second = support::soon("opening", open(&url, &namespace)).await;
+    second.append(&made, support::NOW, records(0, [5])).await.unwrap();
+    assert_eq!(ids(&read(&log, &made, 0, &Position::default(), 9).await), [5]);
+    other.batch_execute("ROLLBACK").await.unwrap();
+}

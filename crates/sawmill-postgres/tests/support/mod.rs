@@ -1,0 +1,91 @@
+//! What the tests of this engine share: the server that they talk to.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use std::time::Duration;
+
+use sawmill::clock::{Clock, SystemClock, Timestamp};
+use sawmill::engine::Namespace;
+use sawmill::env::Env;
+use sawmill::log::{Block, Log, Position, Record, Want};
+use sawmill::topic::{Topic, TopicSpec};
+use sawmill::{Message, MessageId};
+use sawmill_postgres::Postgres;
+use tokio_postgres::{Client, NoTls};
+
+/// The time at which the tests play.
+pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+/// Where `cargo xtask engines up` has started a server.
+const VARIABLE: &str = "SAWMILL_TEST_POSTGRES";
+
+/// The URL of the server, or why there is none.
+pub(crate) fn server() -> Result<String, String> {
+    let url = std::env::var(VARIABLE).ok().filter(|url| !url.is_empty());
+    url.ok_or_else(|| format!("{VARIABLE} names no server; `cargo xtask engines up postgres` starts one"))
+}
+
+/// The URL of the server for this test. Without one the test is skipped, visibly.
+pub(crate) fn server_for(test: &str) -> Option<String> {
+    server().map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
+}
+
+/// A namespace that nobody used before.
+pub(crate) fn namespace() -> Namespace {
+    format!("t-{:016x}", Env::system().dice().roll()).parse().unwrap()
+}
+
+pub(crate) async fn open(url: &str, namespace: &Namespace) -> Postgres {
+    Postgres::open(&url.parse().unwrap(), namespace, 4).await.unwrap()
+}
+
+/// A client of somebody else's.
+pub(crate) async fn stranger(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    Env::system().spawn(async move {
+        // It ends with the client.
+        let _ = connection.await;
+    });
+    client
+}
+
+/// Creates a topic with this many shards.
+pub(crate) async fn topic(log: &Postgres, name: &str, shards: u16) -> Topic {
+    let spec = TopicSpec { shards, ..TopicSpec::new(name.parse().unwrap()) };
+    log.create_topic(&spec).await.unwrap()
+}
+
+/// A message with this id, due at once.
+pub(crate) fn message(id: u128) -> Message {
+    Message {
+        id: MessageId::from_u128(id),
+        key: None,
+        payload: format!("payload {id}").into(),
+        headers: Default::default(),
+        due: None,
+        created: NOW,
+    }
+}
+
+/// Messages with these ids for one shard.
+pub(crate) fn records(shard: u16, ids: impl IntoIterator<Item = u128>) -> Vec<Record> {
+    ids.into_iter().map(|id| Record::once(shard, message(id))).collect()
+}
+
+/// One block of a shard.
+pub(crate) async fn read(log: &Postgres, topic: &Topic, shard: u16, after: &Position, limit: usize) -> Block {
+    let want = Want { shard, after: after.clone(), limit };
+    log.read(topic, &[want]).await.unwrap().remove(0)
+}
+
+pub(crate) fn ids(block: &Block) -> Vec<u128> {
+    block.messages.iter().map(|message| message.id.as_u128()).collect()
+}
+
+/// Waits for what must happen soon.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::select! {
+        done = future => done,
+        () = SystemClock.sleep(Duration::from_secs(60)) => panic!("{what} did not happen"),
+    }
+}

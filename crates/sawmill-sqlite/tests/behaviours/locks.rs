@@ -1,0 +1,43 @@
+//! Locks, as SQLite has them.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::desk::Desk;
+use crate::support::{LONG_TTL, POLL, Place, eventually, topic};
+
+#[tokio::test]
+async fn g6_no_lock_is_held_while_a_handler_runs() {
+    let place = Place::new();
+    let mill = place.mill().await;
+    topic(&mill, "orders", 1).await;
+    let desk = Desk::closed();
+    let worker =
+        mill.worker("orders").slots(1).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    mill.push("orders", "0").await.unwrap();
+    desk.started(1).await;
+
+    // Another program needs no patience to write. Only a commit that happens at this very moment is in its way.
+    let other = Connection::open(place.path()).unwrap();
+    other.busy_timeout(Duration::ZERO).unwrap();
+    for key in ["a", "b", "c"] {
+        eventually("another connection may write", async || other.execute_batch("BEGIN IMMEDIATE").is_ok())
+            .await;
+        let insert = "INSERT INTO entry (namespace, key, version, value) VALUES ('another', ?1, 1, x'00')";
+        assert_eq!(other.execute(insert, [key]).unwrap(), 1);
+        other.execute_batch("COMMIT").unwrap();
+    }
+    // And neither does another process that uses the library, on the very same shard.
+    let second = place.mill().await;
+    second.push("orders", "1").await.unwrap();
+    let quick = Desk::open();
+    let helper = second.worker("orders").slots(1).ttl(LONG_TTL).start(quick.seat("two")).await.unwrap();
+    quick.ended(1).await;
+    assert_eq!((desk.count(), worker.state().busy), (1, 1), "the first handler still runs");
+    assert_eq!(quick.payloads(), ["1"]);
+    desk.release_all();
+    desk.ended(1).await;
+    worker.stop().await;
+    helper.stop().await;
+}

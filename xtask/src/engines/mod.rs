@@ -1,0 +1,142 @@
+//! Real servers for tests and for developers: started in a folder and on a port of their own, never as the system's
+//! service, and ended by their process ids.
+
+mod install;
+mod mariadb;
+mod postgres;
+mod roster;
+mod server;
+
+use std::fs;
+use std::io;
+use std::process::ExitCode;
+
+use crate::run::say;
+use crate::tools;
+use roster::{Roster, Running};
+
+/// An engine whose server can be started here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Postgres,
+    Mariadb,
+}
+
+impl Engine {
+    pub(crate) const ALL: &[Self] = &[Self::Postgres, Self::Mariadb];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Mariadb => "mariadb",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|engine| engine.name() == name)
+    }
+
+    /// Where tests look for its URL. Who sets it themselves has a server of their own.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Self::Postgres => "SAWMILL_TEST_POSTGRES",
+            Self::Mariadb => "SAWMILL_TEST_MYSQL",
+        }
+    }
+
+    fn start(self) -> Result<Running, String> {
+        match self {
+            Self::Postgres => postgres::start(),
+            Self::Mariadb => mariadb::start(),
+        }
+    }
+}
+
+/// Starts those that do not run yet, and prints the URLs of all.
+pub(crate) fn up(engines: &[Engine]) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for engine in engines {
+        match Engines::default().need(*engine) {
+            Ok(url) => say(&format!("export {}={url}", engine.variable())),
+            Err(why) => {
+                eprintln!("error: {} cannot be had: {why}", engine.name());
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
+
+/// Ends every server that was started here, and removes its folder.
+pub(crate) fn down() -> ExitCode {
+    match roster().and_then(|roster| roster.all()) {
+        Ok(running) => {
+            if running.is_empty() {
+                eprintln!("no engine runs");
+            }
+            for server in &running {
+                end(server);
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: the list of running engines cannot be read: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The engines that a run needs. Those that it had to start end with it.
+#[derive(Debug, Default)]
+pub(crate) struct Engines {
+    started: Vec<Running>,
+}
+
+impl Engines {
+    /// The URL of a server of this engine: the one given in the environment, one that runs already, or a fresh one.
+    pub(crate) fn need(&mut self, engine: Engine) -> Result<String, String> {
+        if let Ok(url) = std::env::var(engine.variable())
+            && !url.is_empty()
+        {
+            return Ok(url);
+        }
+        let roster = roster().map_err(|error| error.to_string())?;
+        let running = roster.all().map_err(|error| error.to_string())?;
+        for server in running.into_iter().filter(|server| server.engine == engine) {
+            if server.is_alive() {
+                return Ok(server.url);
+            }
+            end(&server);
+        }
+        let server = engine.start()?;
+        let url = server.url.clone();
+        if let Err(error) = roster.add(&server) {
+            server.stop();
+            return Err(format!("the list of running engines cannot be written: {error}"));
+        }
+        self.started.push(server);
+        Ok(url)
+    }
+
+    /// Ends those that this run has started.
+    pub(crate) fn end(&mut self) {
+        for server in self.started.drain(..) {
+            end(&server);
+        }
+    }
+}
+
+fn end(server: &Running) {
+    server.stop();
+    if let Err(error) = roster().and_then(|roster| roster.remove(server)) {
+        eprintln!("warning: {} stays in the list of running engines: {error}", server.engine.name());
+    }
+    eprintln!("{} ({}) is stopped", server.engine.name(), server.pid);
+}
+
+fn roster() -> io::Result<Roster> {
+    tools::enter_repository()?;
+    let folder = tools::target_dir().join("xtask");
+    fs::create_dir_all(&folder)?;
+    Ok(Roster::at(folder.join("engines.txt")))
+}

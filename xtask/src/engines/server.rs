@@ -1,0 +1,91 @@
+//! What starting any server takes: a folder and a port of its own, another user than root, and waiting until it answers.
+
+use std::fs;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a server may take until it answers, on a machine that is busy with other things.
+const READY: Duration = Duration::from_secs(60);
+
+/// Who runs servers when we are root, because they refuse to be root.
+const NOBODY: &str = "nobody";
+
+pub(crate) fn we_are_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|id| id.stdout.trim_ascii() == b"0")
+}
+
+/// A program, run by another user if we are root.
+pub(crate) fn humbly(program: &Path) -> Command {
+    if we_are_root() {
+        let mut runuser = Command::new("runuser");
+        runuser.args(["-u", NOBODY, "--"]).arg(program);
+        runuser
+    } else {
+        Command::new(program)
+    }
+}
+
+/// A new folder that belongs to whoever will run the server. Not among build products, which others may not be able to
+/// reach.
+pub(crate) fn folder(engine: &str) -> Result<PathBuf, String> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("sawmill-{engine}-{}-{number}", std::process::id()));
+    fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    if we_are_root() {
+        done("chown", Command::new("chown").arg(NOBODY).arg(&folder))?;
+    }
+    Ok(folder)
+}
+
+/// A port that nobody uses at the moment.
+pub(crate) fn free_port() -> Result<u16, String> {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    port.map(|address| address.port()).map_err(|error| format!("there is no free port: {error}"))
+}
+
+/// Runs a program to its end, quietly; the error is what it said.
+pub(crate) fn done(what: &str, command: &mut Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{what}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(format!("{what} failed ({}): {}", output.status, String::from_utf8_lossy(&said).trim()))
+}
+
+/// Waits until somebody answers on the port. What ended meanwhile will not answer any more.
+pub(crate) fn answers(port: u16, server: &mut Child, log: &Path) -> Result<(), String> {
+    let started = Instant::now();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    while started.elapsed() < READY {
+        if let Ok(Some(status)) = server.try_wait() {
+            return Err(format!("it ended ({status}): {}", end_of(log)));
+        }
+        if greets(address).is_ok() {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Err(format!("it does not answer: {}", end_of(log)))
+}
+
+/// A server that speaks first (MariaDB does) is ready when it has said something.
+fn greets(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.read_exact(&mut [0; 4])
+}
+
+pub(crate) fn end_of(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("; ")
+}
