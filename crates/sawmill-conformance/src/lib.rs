@@ -57,4 +57,4 @@ mod reader;
 mod sample;
 mod suite;
 
-pub use place::{Factory, Place, Reach, run};
+pub use place::{Factory, Place, Reach, run, skipped};

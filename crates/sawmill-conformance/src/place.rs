@@ -1,5 +1,6 @@
 //! Where a check runs: an engine, and a namespace of the check's own.
 
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,11 @@ pub trait Factory: Send + Sync + 'static {
     /// Opens the engine's store for this namespace. Opening it twice gives two handles on the same data, as two
     /// processes would have them.
     async fn open(&self, namespace: &Namespace) -> Store;
+
+    /// Why the engine cannot be tried here, if it cannot: there is no server, say. Its checks are skipped then, visibly.
+    fn lacking(&self) -> Option<String> {
+        None
+    }
 
     /// How far the engine's hints reach. Nothing correct depends on hints, so an engine may have none; but then its
     /// test file says so.
@@ -136,7 +142,11 @@ where
         .expect("the machine has room for four threads");
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
-            let place = Place::new(name, Arc::new(factory.await));
+            let factory = factory.await;
+            if let Some(why) = factory.lacking() {
+                return skipped(name, &why);
+            }
+            let place = Place::new(name, Arc::new(factory));
             let env = place.env().clone();
             if env.within(LONGEST_CHECK, check(place)).await.is_none() {
                 panic!("{name} did not end within {LONGEST_CHECK:?}: the engine hangs");
@@ -147,6 +157,17 @@ where
     runtime.shutdown_timeout(Duration::from_secs(5));
     if let Err(panic) = outcome {
         resume_unwind(panic);
+    }
+}
+
+/// Says visibly that a test could not be run here, and why: on the terminal, and in the file that `cargo xtask test` names.
+pub fn skipped(test: &str, why: &str) {
+    let line = format!("SKIPPED: {test}: {why}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("SAWMILL_SKIPS") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        written.expect("the file that counts skipped tests can be written");
     }
 }
 
