@@ -103,15 +103,15 @@ impl Held {
             return None;
         }
         let mut sql = Sql::new(format_args!("UPDATE {} SET ", tables.shard));
-        let columns: [(&str, fn(&Counter) -> u64); 3] = [
-            ("last", |counter| counter.last),
-            ("kept", |counter| counter.kept),
-            ("largest", |counter| counter.largest),
-        ];
-        sql.list(columns, |sql, (name, value)| {
-            sql.add(name).add(" = CASE number");
+        sql.list(["last", "kept", "largest"], |sql, column| {
+            sql.add(column).add(" = CASE number");
             for (shard, counter) in &changed {
-                sql.add(format_args!(" WHEN {shard} THEN {}", value(counter)));
+                let value = match column {
+                    "last" => counter.last,
+                    "kept" => counter.kept,
+                    _ => counter.largest,
+                };
+                sql.add(format_args!(" WHEN {shard} THEN {value}"));
             }
             sql.add(" END")
         });
