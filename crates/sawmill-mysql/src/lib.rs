@@ -95,6 +95,14 @@ pub async fn open(url: &str) -> Result<Sawmill> {
     Sawmill::options().engine(MysqlEngine).open(url).await
 }
 
+/// The version of a namespace's tables; none if they are not there. Changes nothing.
+pub async fn schema_version(url: &str, namespace: &Namespace) -> Result<Option<u32>> {
+    let url: StoreUrl = url.parse()?;
+    store::schema_version(opts_of(&url)?, namespace, Env::system())
+        .await
+        .map_err(|error| Error::new(error.kind(), format!("{url}: {error}")))
+}
+
 fn opts_of(url: &StoreUrl) -> Result<Opts> {
     let invalid = |said: &str| Error::new(ErrorKind::Invalid, format!("{url}: {said}"));
     if url.scheme() != "mysql" {
@@ -123,6 +131,7 @@ mod tests {
             ("mysql://me:secret@host/", "the database is missing"),
             ("mysql://me:secret@host:port/jobs", "no URL like"),
             ("mysql://me:secret@host/jobs?colour=red", "colour"),
+            ("mysql://me:secret@host/jobs?require_ssl=true", "require_ssl"),
             ("mysql:jobs", "no URL like"),
             ("postgres://me:secret@host/jobs", "this engine opens URLs like mysql://"),
         ] {

@@ -181,7 +181,7 @@ async fn migrate(line: &mut Line, connections: &Connections, tables: &Tables) ->
 }
 
 /// The version of the tables; `None` if there are none.
-async fn version(line: &mut Line, tables: &Tables) -> Result<Option<u32>, Failure> {
+pub(crate) async fn version(line: &mut Line, tables: &Tables) -> Result<Option<u32>, Failure> {
     let sql = Sql::new(format_args!("SELECT version, namespace FROM {} WHERE id = 1", tables.meta));
     let row = match line.ask(&sql).await {
         Ok(mut answers) => answers.pop().and_then(|answer| only(answer.rows)),

@@ -104,6 +104,12 @@ impl Mysql {
     }
 }
 
+/// The version of a namespace's tables; none if they are not there.
+pub(crate) async fn schema_version(opts: Opts, namespace: &Namespace, env: Env) -> Result<Option<u32>> {
+    let connections = Connections::new(opts, env);
+    Ok(schema::version(&mut connections.take().await?, &Tables::of(namespace)).await?)
+}
+
 /// How often a database was used through one [`Mysql`] and its clones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
