@@ -111,6 +111,12 @@ fn opts_of(url: &StoreUrl) -> Result<Opts> {
     let opts = Opts::from_url(url.with_password()).map_err(|error| {
         invalid(&format!("this is no URL like mysql://user:password@host:3306/database ({error})"))
     })?;
+    // Otherwise the driver would give up in the middle of connecting, or worse, go on in the clear.
+    if opts.ssl_opts().is_some() {
+        return Err(invalid(
+            "require_ssl asks for an encrypted connection, and this engine is built without: use a tunnel",
+        ));
+    }
     match opts.db_name() {
         Some(name) if !name.is_empty() => Ok(opts),
         _ => Err(invalid("the database is missing: write mysql://user:password@host/database")),

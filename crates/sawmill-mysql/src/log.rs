@@ -144,6 +144,10 @@ impl Log for Mysql {
     }
 
     async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
+        if shard == 0 {
+            // Who deleted a topic may have ended before everything of it was removed.
+            self.sweep();
+        }
         let upto = Position::least_number(upto)?;
         let (mut dropped, mut from) = (0, Some(0));
         while let Some(start) = from {
