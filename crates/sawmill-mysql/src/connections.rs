@@ -64,6 +64,8 @@ impl Connections {
         let opts = OptsBuilder::from_opts(opts)
             // The server's own socket file would be preferred otherwise, which is not what the URL says.
             .prefer_socket(false)
+            // What counts as changed tells what is new.
+            .client_found_rows(false)
             .tcp_keepalive(Some(30_000_u32))
             .setup(vec![SESSION]);
         let shelf = Shelf {

@@ -145,6 +145,10 @@ pub(crate) fn explain(error: &ServerError) -> Error {
             ErrorKind::Unsupported,
             "the server has no InnoDB, and without transactions nothing is safe; turn it on",
         ),
+        1665 => (
+            ErrorKind::Unsupported,
+            "the server logs statements, which does not go with READ COMMITTED; set binlog_format to ROW or MIXED",
+        ),
         // What is left says that tables or values are not those that this version made.
         _ => (ErrorKind::Corrupt, "the database does not hold what it should; restore it from a backup"),
     };
@@ -179,6 +183,7 @@ mod tests {
             (code::TABLE_FULL, ErrorKind::Full),
             (code::PACKET_TOO_LARGE, ErrorKind::TooLarge),
             (1286, ErrorKind::Unsupported),
+            (1665, ErrorKind::Unsupported),
             (code::NO_SUCH_TABLE, ErrorKind::Corrupt),
         ] {
             assert_eq!(explain(&server(code)).kind(), kind, "{code}");

@@ -6,10 +6,10 @@ mod support;
 
 use mysql_async::prelude::Queryable;
 use sawmill::engine::Engine;
-use sawmill::log::{Position, Want};
+use sawmill::log::{Position, Record, Want};
 use sawmill::{Error, ErrorKind};
 use sawmill_mysql::MysqlEngine;
-use support::{NOW, database_for, default_namespace, random, record, topic};
+use support::{NOW, database_for, default_namespace, message, random, record, topic};
 
 /// The error with which a URL is refused, which is of this kind, says all this, and shows no password.
 async fn refused(url: &str, kind: ErrorKind, said: &[&str]) -> Error {
@@ -102,6 +102,21 @@ async fn a_table_that_was_dropped_is_said_to_be_missing() {
     let error = log.append(&topic, NOW, vec![record(0, "m")]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("sawmill_default_message"), "{error}");
+}
+
+/// A setting in the URL that changes what the server counts does not make it count ids wrongly.
+#[tokio::test]
+async fn settings_in_the_url_do_not_let_an_id_in_twice() {
+    let Some(database) = database_for("settings_in_the_url").await else { return };
+    let url = format!("{}?client_found_rows=true", database.url());
+    let log = MysqlEngine.open(&url.parse().unwrap(), &default_namespace()).await.unwrap().log.unwrap();
+    let topic = topic(&*log, "orders", 1).await;
+    let again = Record::repeatable(&topic, message("m".into()));
+    for _ in 0..3 {
+        log.append(&topic, NOW, vec![again.clone()]).await.unwrap();
+    }
+    let want = Want { shard: 0, after: Position::default(), limit: 100 };
+    assert_eq!(log.read(&topic, &[want]).await.unwrap()[0].messages.len(), 1);
 }
 
 /// Several processes may open a new namespace at once.
