@@ -14,6 +14,7 @@ struct Built {
 const ENGINES: &[Built] = &[
     Built { scheme: "sqlite", feature: "sqlite", is_in: cfg!(feature = "sqlite") },
     Built { scheme: "postgres", feature: "postgres", is_in: cfg!(feature = "postgres") },
+    Built { scheme: "mysql", feature: "mysql", is_in: cfg!(feature = "mysql") },
 ];
 
 /// How to open a store, with every engine that is there.
@@ -23,6 +24,8 @@ pub(crate) fn options() -> OpenOptions {
     let options = options.engine(sawmill_sqlite::SqliteEngine);
     #[cfg(feature = "postgres")]
     let options = options.engine(sawmill_postgres::PostgresEngine::default());
+    #[cfg(feature = "mysql")]
+    let options = options.engine(sawmill_mysql::MysqlEngine);
     options
 }
 
@@ -43,10 +46,19 @@ fn check_among(engines: &[Built], url: &str) -> Result<(), Failure> {
 }
 
 /// The version of the store's tables; none if the store is not there yet, or has no such thing.
-pub(crate) fn schema(url: &str) -> Result<Option<u32>, Failure> {
+#[cfg_attr(
+    not(feature = "mysql"),
+    allow(unused_variables, reason = "SQLite's tables are those of all namespaces")
+)]
+pub(crate) async fn schema(url: &str, namespace: Option<&str>) -> Result<Option<u32>, Failure> {
     match url.split_once(':') {
         #[cfg(feature = "sqlite")]
         Some(("sqlite", path)) => Ok(sawmill_sqlite::schema_version(std::path::Path::new(path))?),
+        #[cfg(feature = "mysql")]
+        Some(("mysql", _)) => {
+            let namespace = namespace.map_or(Ok(Default::default()), str::parse)?;
+            Ok(sawmill_mysql::schema_version(url, &namespace).await?)
+        }
         _ => Ok(None),
     }
 }

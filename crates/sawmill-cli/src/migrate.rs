@@ -29,9 +29,10 @@ struct Migrated {
 
 pub(crate) async fn run(_: MigrateArgs, session: &Session) -> Result<(), Failure> {
     let url = session.store();
-    let schema_before = engines::schema(&url)?;
+    let namespace = session.namespace();
+    let schema_before = engines::schema(&url, namespace.as_deref()).await?;
     session.open().await?;
-    let schema = engines::schema(&url)?;
+    let schema = engines::schema(&url, namespace.as_deref()).await?;
     // Shown without its password.
     let store = url.parse::<StoreUrl>()?.to_string();
     let migrated = Migrated { store, schema_before, schema };

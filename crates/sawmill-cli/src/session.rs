@@ -34,6 +34,11 @@ impl Session {
         StoreSettings::of(&self.globals, &self.file).store
     }
 
+    /// The namespace that is meant, if it is not the usual one.
+    pub(crate) fn namespace(&self) -> Option<String> {
+        StoreSettings::of(&self.globals, &self.file).namespace
+    }
+
     /// Opens the store that is meant.
     pub(crate) async fn open(&self) -> Result<Sawmill, Failure> {
         let settings = StoreSettings::of(&self.globals, &self.file);

@@ -1,0 +1,153 @@
+//! What the server is and can do: whether it will do for us, and how much it takes at once.
+
+use sawmill::engine::Capabilities;
+use sawmill::message::{MAX_HEADER_BYTES, MAX_KEY_BYTES};
+use sawmill::{Error, ErrorKind};
+
+use crate::connections::Line;
+use crate::error::Failure;
+use crate::row::field;
+use crate::sql::{Sql, longest};
+
+/// What no packet may be too small for: an entry of the ledger, and a message of half a megabyte.
+const SMALLEST_PACKET: usize = 4 << 20;
+/// What is left free in a packet for all that stands around values.
+const MARGIN: usize = 64 << 10;
+/// Headers are stored with the lengths of their names and values: eight bytes for one that has at least one byte.
+const LONGEST_HEADERS: usize = 9 * MAX_HEADER_BYTES;
+
+/// What was asked of a server once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Server {
+    /// The most bytes that statements sent together may have.
+    pub(crate) packet: usize,
+}
+
+impl Server {
+    /// Asks the server, and refuses one that will not do.
+    pub(crate) async fn ask(line: &mut Line) -> Result<Self, Failure> {
+        let sql = Sql::new(
+            "SELECT VERSION(), @@max_allowed_packet,
+             (SELECT support FROM information_schema.engines WHERE engine = 'InnoDB')",
+        );
+        let answers = line.ask(&sql).await?;
+        let Some(mut row) = answers.into_iter().flat_map(|answer| answer.rows).next() else {
+            return Err(Failure::Lost("the server does not say what it is".into()));
+        };
+        let version: String = field(&mut row, 0)?;
+        let packet: usize = field(&mut row, 1)?;
+        let innodb: Option<String> = field(&mut row, 2)?;
+        check_version(&version)?;
+        check_innodb(innodb.as_deref())?;
+        check_packet(packet)?;
+        Ok(Self { packet: packet - MARGIN })
+    }
+
+    /// The most bytes a payload may have, so that a message fits into one packet, whatever its bytes are.
+    pub(crate) fn max_payload_bytes(self, most: usize) -> usize {
+        let beside = longest(MAX_KEY_BYTES) + longest(LONGEST_HEADERS) + longest(0);
+        (self.packet.saturating_sub(beside) / 2).min(most)
+    }
+
+    /// What a log on this server can do.
+    pub(crate) fn capabilities(self, most: Capabilities) -> Capabilities {
+        Capabilities { max_payload_bytes: self.max_payload_bytes(most.max_payload_bytes), ..most }
+    }
+}
+
+/// Refuses what is older than the versions that this is made for.
+fn check_version(version: &str) -> Result<(), Error> {
+    let mut numbers =
+        version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (name, least) = if version.to_ascii_lowercase().contains("mariadb") {
+        ("MariaDB", (10, 6))
+    } else {
+        ("MySQL", (8, 0))
+    };
+    if found >= least {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the server is {name} {version}, and at least {name} {}.{} is needed: use a newer one",
+            least.0, least.1
+        ),
+    ))
+}
+
+fn check_innodb(support: Option<&str>) -> Result<(), Error> {
+    match support {
+        Some("YES" | "DEFAULT") => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported,
+            "the server has no InnoDB, and without transactions nothing is safe; turn it on",
+        )),
+    }
+}
+
+fn check_packet(packet: usize) -> Result<(), Error> {
+    if packet >= SMALLEST_PACKET {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the server's max_allowed_packet is {packet}, and at least {SMALLEST_PACKET} is needed: raise it"
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_are_too_old_are_refused() {
+        for good in [
+            "10.6.0-MariaDB",
+            "10.11.19-MariaDB-0+deb12u1",
+            "11.4.2-MariaDB-log",
+            "8.0.36",
+            "9.1.0",
+            "8.4.0-0ubuntu1",
+        ] {
+            assert!(check_version(good).is_ok(), "{good}");
+        }
+        for (old, said) in [
+            ("10.5.23-MariaDB-1", "at least MariaDB 10.6"),
+            ("5.5.68-MariaDB", "at least MariaDB 10.6"),
+            ("5.7.44-log", "at least MySQL 8.0"),
+            ("", "at least MySQL 8.0"),
+        ] {
+            let error = check_version(old).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_without_innodb_is_refused() {
+        assert!(check_innodb(Some("DEFAULT")).is_ok());
+        for support in [None, Some("NO"), Some("DISABLED")] {
+            let error = check_innodb(support).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("InnoDB"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_too_small_is_refused_by_name() {
+        let error = check_packet(1 << 20).unwrap_err();
+        assert!(error.to_string().contains("max_allowed_packet is 1048576"), "{error}");
+    }
+
+    #[test]
+    fn payloads_are_as_large_as_a_packet_allows() {
+        let payload = |packet: usize| Server { packet: packet - MARGIN }.max_payload_bytes(16 << 20);
+        assert!(payload(4 << 20) > 512 << 10);
+        assert!(payload(16 << 20) > 7 << 20 && payload(16 << 20) < 8 << 20);
+        assert_eq!(payload(64 << 20), 16 << 20);
+    }
+}

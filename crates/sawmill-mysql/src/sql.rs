@@ -1,0 +1,133 @@
+//! Statements as text. Several go to the server in one packet, so that a call costs one or two round trips; and a batch of
+//! messages is one statement, whatever its size, where prepared ones would have to be kept for every size.
+//!
+//! Only numbers and bytes are written into statements. Bytes are escaped for a session whose `sql_mode` is our own
+//! ([`SESSION`](crate::connections::SESSION)) and whose character set is utf8mb4, in which no character hides a quote.
+
+use std::fmt;
+
+/// Statements to be sent together.
+#[derive(Clone)]
+pub(crate) struct Sql {
+    text: Vec<u8>,
+    statements: usize,
+}
+
+impl Sql {
+    /// The first statement, or its beginning.
+    pub(crate) fn new(text: impl fmt::Display) -> Self {
+        let mut sql = Self { text: Vec::new(), statements: 1 };
+        sql.add(text);
+        sql
+    }
+
+    /// Goes on with the statement.
+    pub(crate) fn add(&mut self, text: impl fmt::Display) -> &mut Self {
+        use std::io::Write;
+        // Writing into memory cannot fail.
+        let _ = write!(self.text, "{text}");
+        self
+    }
+
+    /// Goes on with another statement.
+    pub(crate) fn then(&mut self, text: impl fmt::Display) -> &mut Self {
+        self.text.push(b';');
+        self.statements += 1;
+        self.add(text)
+    }
+
+    /// Goes on with all of these statements.
+    pub(crate) fn append(&mut self, other: &Sql) {
+        self.text.push(b';');
+        self.text.extend_from_slice(&other.text);
+        self.statements += other.statements;
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.text.extend_from_slice(b"_binary'");
+        let mut rest = bytes;
+        while let Some(at) = rest.iter().position(|byte| escaped(*byte).is_some()) {
+            let (plain, odd) = rest.split_at(at);
+            self.text.extend_from_slice(plain);
+            self.text.extend(escaped(odd[0]).map(|letter| [b'\\', letter]).into_iter().flatten());
+            rest = &odd[1..];
+        }
+        self.text.extend_from_slice(rest);
+        self.text.push(b'\'');
+        self
+    }
+
+    /// Writes bytes, or that there are none.
+    pub(crate) fn maybe_bytes(&mut self, bytes: Option<&[u8]>) -> &mut Self {
+        match bytes {
+            Some(bytes) => self.bytes(bytes),
+            None => self.add("NULL"),
+        }
+    }
+
+    /// Writes values with commas between them.
+    pub(crate) fn list<T>(
+        &mut self,
+        values: impl IntoIterator<Item = T>,
+        mut one: impl for<'s> FnMut(&'s mut Self, T) -> &'s mut Self,
+    ) -> &mut Self {
+        for (place, value) in values.into_iter().enumerate() {
+            if place > 0 {
+                self.text.push(b',');
+            }
+            one(self, value);
+        }
+        self
+    }
+
+    /// How many statements there are.
+    pub(crate) fn statements(&self) -> usize {
+        self.statements
+    }
+
+    /// How many bytes they have.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+/// The letter that stands for a byte behind a backslash, if it must not stand there itself.
+fn escaped(byte: u8) -> Option<u8> {
+    match byte {
+        0 => Some(b'0'),
+        b'\'' | b'\\' => Some(byte),
+        _ => None,
+    }
+}
+
+/// The most bytes that [`Sql::bytes`] makes of so many.
+pub(crate) const fn longest(bytes: usize) -> usize {
+    2 * bytes + 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_end_a_value_is_escaped() {
+        let mut sql = Sql::new("SELECT ");
+        sql.bytes(b"a'; DROP \\ \0\xff\"").add(", ").maybe_bytes(None).then("COMMIT");
+        assert_eq!(sql.text(), b"SELECT _binary'a\\'; DROP \\\\ \\0\xff\"', NULL;COMMIT");
+        assert_eq!(sql.statements(), 2);
+    }
+
+    #[test]
+    fn no_value_is_longer_than_promised() {
+        for bytes in [&b""[..], b"abc", &[0; 100], b"''\\\\"] {
+            let mut sql = Sql::new("");
+            sql.bytes(bytes);
+            assert!(sql.len() <= longest(bytes.len()));
+        }
+    }
+}

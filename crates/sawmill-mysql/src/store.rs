@@ -1,0 +1,127 @@
+//! An open database, shared by everybody who holds it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mysql_async::Opts;
+use sawmill::Result;
+use sawmill::engine::{Capabilities, Namespace};
+use sawmill::env::Env;
+
+use crate::bells::Bells;
+use crate::connections::{Connections, Line};
+use crate::error::Failure;
+use crate::schema::{self, Tables};
+use crate::server::Server;
+use crate::tries::Tries;
+use crate::{CAPABILITIES, trim};
+
+/// A log and a ledger in a MySQL or MariaDB database. Clones share it; its connections are closed when the last of them is dropped.
+#[derive(Clone)]
+pub struct Mysql {
+    open: Arc<Open>,
+}
+
+struct Open {
+    tables: Tables,
+    server: Server,
+    bells: Bells,
+    env: Env,
+    connections: Connections,
+}
+
+impl Mysql {
+    /// Connects, and makes or migrates the tables of the namespace.
+    pub(crate) async fn open(opts: Opts, namespace: &Namespace, env: Env) -> Result<Self> {
+        let connections = Connections::new(opts, env.clone());
+        let server = Server::ask(&mut connections.take().await?).await?;
+        let tables = Tables::of(namespace);
+        schema::prepare(&connections, &tables, &mut Tries::new(&env)).await?;
+        let open = Open { tables, server, bells: Bells::default(), env, connections };
+        let store = Self { open: Arc::new(open) };
+        store.sweep();
+        Ok(store)
+    }
+
+    /// Does a piece of work, and again if two were in each other's way or a connection was found broken.
+    pub(crate) async fn work<T, F>(&self, work: impl Fn() -> F + Send) -> Result<T>
+    where
+        F: Future<Output = Result<T, Failure>> + Send,
+        T: Send,
+    {
+        let mut tries = Tries::new(&self.open.env);
+        loop {
+            match work().await {
+                Ok(done) => return Ok(done),
+                Err(failure) => tries.again(failure).await?,
+            }
+        }
+    }
+
+    /// Removes what deleted topics have left, beside everything else.
+    pub(crate) fn sweep(&self) {
+        let store = self.clone();
+        self.open.env.spawn(async move {
+            let swept = store.work(|| async {
+                while trim::sweep(&mut store.line().await?, store.tables()).await? {}
+                Ok(())
+            });
+            if let Err(error) = swept.await {
+                tracing::warn!(%error, "what deleted topics have left could not be removed; the next start tries again");
+            }
+        });
+    }
+
+    pub(crate) async fn line(&self) -> Result<Line, Failure> {
+        self.open.connections.take().await
+    }
+
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.open.tables
+    }
+
+    pub(crate) fn bells(&self) -> &Bells {
+        &self.open.bells
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.open.env
+    }
+
+    /// The most bytes that may be sent at once.
+    pub(crate) fn packet(&self) -> usize {
+        self.open.server.packet
+    }
+
+    pub(crate) fn able(&self) -> Capabilities {
+        self.open.server.capabilities(CAPABILITIES)
+    }
+
+    /// What was done on this database since it was opened here.
+    pub fn activity(&self) -> Activity {
+        let (questions, connections) = self.open.connections.tally();
+        Activity { questions, connections }
+    }
+}
+
+/// The version of a namespace's tables; none if they are not there.
+pub(crate) async fn schema_version(opts: Opts, namespace: &Namespace, env: Env) -> Result<Option<u32>> {
+    let connections = Connections::new(opts, env);
+    Ok(schema::version(&mut connections.take().await?, &Tables::of(namespace)).await?)
+}
+
+/// How often a database was used through one [`Mysql`] and its clones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Activity {
+    /// Round trips: packets of one or more statements.
+    pub questions: u64,
+    /// Connections that were made.
+    pub connections: u64,
+}
+
+impl fmt::Debug for Mysql {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mysql").field("namespace", &self.open.tables.namespace).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,47 @@
+//! The MySQL engine passes both suites.
+
+mod support;
+
+use async_trait::async_trait;
+use sawmill::engine::{Engine, Namespace, Store};
+use sawmill_conformance::{Factory, Reach};
+use sawmill_mysql::MysqlEngine;
+use support::Database;
+
+/// A database of the check's own, if there is a server.
+struct OnServer(Result<Database, String>);
+
+impl OnServer {
+    async fn new() -> Self {
+        match support::server() {
+            Ok(url) => Self(Ok(Database::new(&url).await)),
+            Err(why) => Self(Err(why)),
+        }
+    }
+}
+
+#[async_trait]
+impl Factory for OnServer {
+    async fn open(&self, namespace: &Namespace) -> Store {
+        let database = self.0.as_ref().expect("a server");
+        let url = database.url().parse().expect("a URL");
+        MysqlEngine.open(&url, namespace).await.expect("a database")
+    }
+
+    fn lacking(&self) -> Option<String> {
+        self.0.as_ref().err().cloned()
+    }
+
+    /// The server has no way to tell others.
+    fn hints_reach(&self) -> Reach {
+        Reach::SameHandle
+    }
+}
+
+mod log {
+    sawmill_conformance::log_suite!(super::OnServer::new().await);
+}
+
+mod ledger {
+    sawmill_conformance::ledger_suite!(super::OnServer::new().await);
+}
