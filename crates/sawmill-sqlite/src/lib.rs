@@ -29,6 +29,7 @@ mod append;
 mod batch;
 mod error;
 mod file;
+mod keeper;
 mod ledger;
 mod log;
 mod news;
@@ -41,6 +42,7 @@ mod tail;
 mod topics;
 mod touch;
 mod wal;
+mod work;
 mod writer;
 
 use std::path::{Path, PathBuf};

@@ -144,7 +144,8 @@ fn check_library(version: i32) -> Result<()> {
     ))
 }
 
-fn connect(path: &Path) -> Result<Connection> {
+/// Opens one more connection to a database that is there.
+pub(crate) fn connect(path: &Path) -> Result<Connection> {
     // Without SQLITE_OPEN_CREATE: the file is there, with the permissions that it was given.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let settle = || -> rusqlite::Result<Connection> {

@@ -1,5 +1,5 @@
 //! The one thread that writes. It takes everything that is queued, does it in one transaction, and answers each caller
-//! when that is committed: many small writes at once cost one sync of the disk together.
+//! when that is committed: many small writes at once cost one transaction together, and one sync of the disk.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +10,18 @@ use std::thread::{self, JoinHandle};
 use rusqlite::Connection;
 use sawmill::clock::{Clock, SystemClock};
 use sawmill::{Error, ErrorKind, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
 use crate::batch::Batch;
 use crate::error::{Failure, explain, explain_commit, in_doubt, unknown};
+use crate::keeper::{self, Keeper};
 use crate::news::{Bells, Ear, Written};
 use crate::store::Tally;
 use crate::tail::Tail;
 use crate::topics;
 use crate::touch::{Listener, Toucher};
-use crate::wal::{Fold, Wal};
+use crate::wal::{self, Fold, Length};
+use crate::work::{Piece, Work};
 
 /// How many pieces of work may wait. Who comes later waits before queueing.
 const QUEUE: usize = 1024;
@@ -57,64 +59,6 @@ enum Letter {
     Heard(Written),
 }
 
-/// A piece of work with a caller who waits for the answer.
-trait Work: Send {
-    /// About how many bytes it writes.
-    fn weight(&self) -> usize;
-    /// True if a power failure must not undo it.
-    fn is_lasting(&self) -> bool;
-    /// Does it within the transaction. An error means that the transaction must not be committed; the work may be done
-    /// again in another one.
-    fn attempt(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()>;
-    /// Answers the caller: the transaction is committed.
-    fn answer(self: Box<Self>);
-    /// Answers the caller: the work is not done.
-    fn fail(self: Box<Self>, error: Error);
-}
-
-struct Piece<F, T> {
-    work: F,
-    weight: usize,
-    lasting: bool,
-    result: Option<Result<T>>,
-    caller: oneshot::Sender<Result<T>>,
-    _room: OwnedSemaphorePermit,
-}
-
-impl<F, T> Work for Piece<F, T>
-where
-    F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send,
-    T: Send,
-{
-    fn weight(&self) -> usize {
-        self.weight
-    }
-
-    fn is_lasting(&self) -> bool {
-        self.lasting
-    }
-
-    fn attempt(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()> {
-        self.result = match (self.work)(batch) {
-            Ok(answer) => Some(Ok(answer)),
-            Err(Failure::Refused(error)) => Some(Err(error)),
-            Err(Failure::Storage(error)) => return Err(error),
-        };
-        Ok(())
-    }
-
-    fn answer(self: Box<Self>) {
-        if let Some(result) = self.result {
-            // A caller who has gone away does not want it.
-            let _ = self.caller.send(result);
-        }
-    }
-
-    fn fail(self: Box<Self>, error: Error) {
-        let _ = self.caller.send(Err(error));
-    }
-}
-
 impl Writer {
     pub(crate) fn start(
         mut connection: Connection,
@@ -123,8 +67,9 @@ impl Writer {
         told: Told,
     ) -> Result<Self> {
         let (letters, received) = channel();
-        let wal = Wal::new(path).map_err(|error| crate::no_thread(path, error))?;
-        wal.follow(&mut connection).map_err(|error| explain(&error))?;
+        let length = Length::default();
+        length.follow(&mut connection).map_err(|error| explain(&error))?;
+        let keeper = Keeper::start(path, told.in_doubt.clone())?;
         let ear = Ear::new(&connection).map_err(|error| explain(&error))?;
         let toucher = Toucher::new(path).map_err(|error| crate::no_thread(path, error))?;
         let touches = toucher.clone();
@@ -138,7 +83,8 @@ impl Writer {
             hurries: false,
             leftovers: true,
             syncs_itself: true,
-            wal,
+            length,
+            keeper,
         };
         let thread = thread::Builder::new()
             .name("sawmill-sqlite-writer".to_owned())
@@ -179,8 +125,7 @@ impl Writer {
     {
         let gone = || Error::new(ErrorKind::Unavailable, "the database is closed: open it again");
         let room = self.room.clone().acquire_owned().await.map_err(|_| gone())?;
-        let (caller, answer) = oneshot::channel();
-        let piece = Piece { work, weight, lasting, result: None, caller, _room: room };
+        let (piece, answer) = Piece::new(weight, lasting, room, work);
         let letters = self.letters.as_ref().ok_or_else(gone)?;
         letters.send(Letter::Work(Box::new(piece))).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(unknown("because it was closed meanwhile")))
@@ -215,8 +160,9 @@ impl Drop for Writer {
 
 /// What the thread has before it.
 struct Desk {
-    // Closed before the connection, which removes the file.
-    wal: Wal,
+    // Closed before the connection, which removes the log.
+    keeper: Keeper,
+    length: Length,
     connection: Connection,
     namespace: String,
     told: Told,
@@ -285,14 +231,19 @@ impl Desk {
         }
         self.hurries = false;
         self.toucher.touch(std::mem::take(&mut self.untold));
-        let fold = self.wal.wants_fold();
+        let fold = self.length.wants_fold();
         if fold == Fold::WhenIdle
             && let Ok(letter) = letters.try_recv()
         {
             return Ok(letter);
         }
         if fold != Fold::No {
-            self.wal.fold(&self.connection);
+            self.length.folds();
+        }
+        match fold {
+            Fold::No => {}
+            Fold::WhenIdle => self.keeper.fold(),
+            Fold::Now => wal::fold(&self.connection),
         }
         if self.leftovers {
             letters.recv_timeout(std::time::Duration::ZERO)
@@ -306,9 +257,7 @@ impl Desk {
     /// Does these pieces of work, and what comes meanwhile, and answers their callers. If they cannot be committed
     /// together, each is tried alone, so that nobody fails because of another.
     fn commit(&mut self, mut works: Vec<Box<dyn Work>>, inbox: Option<&mut Inbox<'_>>) {
-        if self.told.in_doubt.load(Ordering::Relaxed)
-            && let Err(error) = self.fold_whole()
-        {
+        if let Err(error) = keeper::settle(&self.connection, &self.told.in_doubt) {
             works.into_iter().for_each(|work| work.fail(in_doubt(&error)));
             return;
         }
@@ -344,35 +293,11 @@ impl Desk {
         if lasting.is_empty() {
             return;
         }
-        match self.sync() {
-            Ok(()) => lasting.into_iter().for_each(|work| work.answer()),
-            Err(error) => {
-                let why = format!("for good: it could not be synced to the disk ({error})");
-                lasting.into_iter().for_each(|work| work.fail(unknown(&why)));
-            }
-        }
-    }
-
-    /// Has the disk keep what was committed, if SQLite has not done so already.
-    fn sync(&mut self) -> Result<(), String> {
         if self.syncs_itself {
-            return Ok(());
+            lasting.into_iter().for_each(|work| work.answer());
+        } else {
+            self.keeper.keep(lasting);
         }
-        self.wal.sync().or_else(|error| {
-            tracing::warn!(%error, "the write-ahead log could not be synced to the disk");
-            self.fold_whole().map_err(|why| format!("{error}; {why}"))
-        })
-    }
-
-    /// Has the database itself keep what was committed, when the log cannot be trusted to.
-    fn fold_whole(&mut self) -> Result<(), String> {
-        let folded = match self.wal.fold_whole(&self.connection) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err("others are reading from its write-ahead log".to_owned()),
-            Err(error) => Err(error.to_string()),
-        };
-        self.told.in_doubt.store(folded.is_err(), Ordering::Relaxed);
-        folded
     }
 
     fn transact(
@@ -450,7 +375,3 @@ impl Inbox<'_> {
         None
     }
 }
-
-#[cfg(test)]
-#[path = "writer_tests.rs"]
-mod tests;

@@ -25,7 +25,7 @@ const MOST_WAITING: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Messages were pushed, and are durable.
+    /// Messages were pushed, and are durable. A worker that is quick may have started them before.
     Pushed {
         /// To which topic.
         topic: TopicName,

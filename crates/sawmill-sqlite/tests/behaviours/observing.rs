@@ -399,6 +399,11 @@ async fn q16_events_tell_a_messages_story() {
         let (topic, group): (sawmill::TopicName, sawmill::GroupName) =
             ("orders".parse().unwrap(), "default".parse().unwrap());
         story.retain(|event| !matches!(event, Event::Rebalanced { members: 1, .. }));
+        // That a message is durable may be said when a worker has it already.
+        let (pushed, story): (Vec<_>, Vec<_>) =
+            story.into_iter().partition(|event| matches!(event, Event::Pushed { .. }));
+        let push = |id| Event::Pushed { topic: topic.clone(), id, count: 1 };
+        assert_eq!(pushed, [push(bad), push(good)]);
         let started = |id, attempt| Event::Started {
             topic: topic.clone(),
             group: group.clone(),
@@ -420,7 +425,6 @@ async fn q16_events_tell_a_messages_story() {
             story,
             [
                 Event::Joined { group: group.clone(), worker: me.clone() },
-                Event::Pushed { topic: topic.clone(), id: bad, count: 1 },
                 started(bad, 1),
                 failed(1, Some(Duration::ZERO)),
                 started(bad, 2),
@@ -432,7 +436,6 @@ async fn q16_events_tell_a_messages_story() {
                     worker: me.clone(),
                     reason
                 },
-                Event::Pushed { topic: topic.clone(), id: good, count: 1 },
                 started(good, 1),
                 Event::Done {
                     topic: topic.clone(),

@@ -1,9 +1,14 @@
+use std::path::PathBuf;
+use std::sync::Mutex;
+
 use sawmill::ErrorKind;
 use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
 use sawmill::{Sawmill, env::Env};
 
 use crate::Sqlite;
-use crate::wal::tests::BROKEN_DISKS;
+
+/// The logs that cannot be synced.
+pub(super) static BROKEN_DISKS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A database whose write-ahead log cannot be synced as long as this is there.
 struct BrokenDisk(std::path::PathBuf);
