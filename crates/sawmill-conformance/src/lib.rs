@@ -30,6 +30,7 @@
 //!
 //! [`history`] is for runs with real processes: it records what happened and finds what should not have.
 
+pub mod bank;
 pub mod history;
 
 pub mod ledger_commit;

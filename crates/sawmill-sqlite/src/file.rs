@@ -66,6 +66,11 @@ pub(crate) fn prepare(path: &Path) -> Result<()> {
     refuse_foreign(path)
 }
 
+/// The path of a file that is there, wherever the process goes and whatever links lead to it.
+pub(crate) fn whole(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().map_err(|error| cannot(path, "found", error))
+}
+
 fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),

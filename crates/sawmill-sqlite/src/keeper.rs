@@ -40,10 +40,9 @@ enum Task {
 }
 
 impl Keeper {
-    /// For the database at this path. `in_doubt` is true while something was committed that the disk may not keep.
+    /// For the database at this path, which no link leads to. `in_doubt` is true while something was committed that the disk may not keep.
     pub(crate) fn start(path: &Path, in_doubt: Arc<AtomicBool>) -> Result<Self> {
-        let log = LogFile::beside(path).map_err(|error| no_thread(path, error))?;
-        let desk = Desk { log, connection: schema::connect(path)?, in_doubt };
+        let desk = Desk { log: LogFile::beside(path), connection: schema::connect(path)?, in_doubt };
         let (tasks, received) = channel();
         let thread = thread::Builder::new()
             .name("sawmill-sqlite-keeper".to_owned())
@@ -143,11 +142,10 @@ struct LogFile {
 
 impl LogFile {
     /// That of the database at this path.
-    fn beside(path: &Path) -> io::Result<Self> {
-        // As SQLite does it: by the file itself, wherever the process goes and whatever links lead there.
-        let mut path = OsString::from(path.canonicalize()?);
+    fn beside(path: &Path) -> Self {
+        let mut path = OsString::from(path);
         path.push("-wal");
-        Ok(Self { path: path.into(), file: None })
+        Self { path: path.into(), file: None }
     }
 
     /// Has the disk keep everything that was committed.

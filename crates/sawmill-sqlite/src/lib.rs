@@ -42,6 +42,7 @@ mod tail;
 mod topics;
 mod touch;
 mod wal;
+mod within;
 mod work;
 mod writer;
 
@@ -55,13 +56,15 @@ use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
 use sawmill::{Error, ErrorKind, Result, Sawmill};
 use tokio::sync::oneshot;
 
+pub use rusqlite;
 pub use schema::schema_version;
 pub use store::{Activity, Sqlite};
+pub use within::{finish_within, push_within};
 
 const CAPABILITIES: Capabilities = Capabilities {
     max_payload_bytes: 16 << 20,
     idempotent_append: true,
-    exactly_once: false,
+    exactly_once: true,
     idle_poll: Duration::from_secs(5),
 };
 

@@ -9,7 +9,7 @@ use sawmill::{Message, MessageId, Result};
 
 use crate::read::Wish;
 use crate::row::topic_id;
-use crate::{CAPABILITIES, Sqlite, append, read, topics};
+use crate::{CAPABILITIES, Sqlite, append, read, topics, within};
 
 /// How many messages are promoted in one transaction.
 const PROMOTE: usize = 2_000;
@@ -124,7 +124,12 @@ impl Log for Sqlite {
             let topic = topic.clone();
             let part = self
                 .writer()
-                .write(MEDIUM, move |batch| append::trim(batch, &topic, shard, start, upto, before))
+                .write(MEDIUM, move |batch| {
+                    if start == 0 {
+                        within::forget(batch, SystemClock.wall())?;
+                    }
+                    append::trim(batch, &topic, shard, start, upto, before)
+                })
                 .await;
             match part {
                 Ok(part) => {
@@ -141,5 +146,9 @@ impl Log for Sqlite {
 
     fn news(&self) -> Hints {
         self.message_hints()
+    }
+
+    fn announce(&self) {
+        self.announce_messages();
     }
 }

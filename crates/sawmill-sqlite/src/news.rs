@@ -29,6 +29,7 @@ pub(crate) struct Written {
 
 impl Written {
     pub(crate) const ANYTHING: Self = Self { messages: true, entries: true };
+    pub(crate) const MESSAGES: Self = Self { messages: true, entries: false };
 
     pub(crate) fn add(&mut self, other: Self) {
         self.messages |= other.messages;

@@ -82,6 +82,16 @@ const STEPS: &[&str] = &["
     DROP INDEX message_id;
     CREATE UNIQUE INDEX message_id ON message (topic, id) WHERE repeatable;
     ALTER TABLE topic ADD COLUMN drops_unread INTEGER NOT NULL DEFAULT 0;
+", "
+    -- Messages that a handler has finished within a transaction of its own, and the group that it is of.
+    CREATE TABLE finished (
+        namespace TEXT NOT NULL,
+        id BLOB NOT NULL,
+        reader TEXT NOT NULL,
+        at_ms INTEGER NOT NULL,
+        PRIMARY KEY (namespace, id, reader)
+    ) WITHOUT ROWID;
+    CREATE INDEX finished_at ON finished (at_ms);
 "];
 
 /// The schema version that this program writes.

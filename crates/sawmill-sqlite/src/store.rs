@@ -1,7 +1,7 @@
 //! An open database: the threads that work on it, shared by everybody who holds it.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,6 +10,7 @@ use sawmill::engine::Namespace;
 use sawmill::log::Hints;
 
 use crate::error::in_doubt;
+use crate::file;
 use crate::news::{Bells, hints};
 use crate::reader::Readers;
 use crate::schema;
@@ -57,6 +58,7 @@ pub struct Sqlite {
 }
 
 struct Open {
+    path: PathBuf,
     namespace: Arc<str>,
     bells: Bells,
     tally: Arc<Tally>,
@@ -85,8 +87,9 @@ impl Sqlite {
     pub fn open(path: impl AsRef<Path>, namespace: &Namespace) -> Result<Sqlite> {
         let path = path.as_ref();
         let connection = schema::open(path)?;
+        let path = file::whole(path)?;
         let tally = Arc::new(Tally::default());
-        let readers = Readers::start(path)?;
+        let readers = Readers::start(&path)?;
         let (bells, tail, in_doubt) =
             (Bells::default(), Arc::<Tail>::default(), Arc::<AtomicBool>::default());
         let told = Told {
@@ -95,10 +98,23 @@ impl Sqlite {
             tail: tail.clone(),
             in_doubt: in_doubt.clone(),
         };
-        let writer = Writer::start(connection, path, namespace.as_str(), told)?;
-        let open =
-            Open { namespace: namespace.as_str().into(), bells, tally, tail, in_doubt, readers, writer };
+        let writer = Writer::start(connection, &path, namespace.as_str(), told)?;
+        let open = Open {
+            path,
+            namespace: namespace.as_str().into(),
+            bells,
+            tally,
+            tail,
+            in_doubt,
+            readers,
+            writer,
+        };
         Ok(Sqlite { open: Arc::new(open) })
+    }
+
+    /// The file, whatever links lead to it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.open.path
     }
 
     pub(crate) fn namespace(&self) -> Arc<str> {
@@ -142,6 +158,11 @@ impl Sqlite {
         let hints = hints(&self.open.bells.messages);
         self.open.writer.listen();
         hints
+    }
+
+    /// Has everybody look for messages that a user's own connection has written.
+    pub(crate) fn announce_messages(&self) {
+        self.open.writer.announce();
     }
 
     /// Hints of ledger entries that this process or others write.

@@ -57,6 +57,8 @@ enum Letter {
     },
     /// Somebody, perhaps this process, has written.
     Heard(Written),
+    /// Somebody has written messages who cannot tell other processes.
+    Announce,
 }
 
 impl Writer {
@@ -131,6 +133,12 @@ impl Writer {
         answer.await.unwrap_or_else(|_| Err(unknown("because it was closed meanwhile")))
     }
 
+    /// Has everybody look for messages, here and in other processes.
+    pub(crate) fn announce(&self) {
+        // A hint may be lost.
+        let _ = self.letters.as_ref().map(|letters| letters.send(Letter::Announce));
+    }
+
     /// Has the thread look for what other processes write.
     pub(crate) fn listen(&self) {
         let Some(letters) = &self.letters else { return };
@@ -188,7 +196,8 @@ enum Broken {
 impl Desk {
     fn work_off(mut self, letters: &Receiver<Letter>) {
         loop {
-            let mut inbox = Inbox { letters, heard: Written::default(), hears: false };
+            let mut inbox =
+                Inbox { letters, heard: Written::default(), hears: false, announced: Written::default() };
             match self.next(letters).map(|letter| inbox.open(letter)) {
                 Ok(Some(first)) => {
                     let works = std::iter::once(first).chain(inbox.all_work()).collect();
@@ -213,6 +222,7 @@ impl Desk {
             if inbox.hears {
                 self.ear.hears();
             }
+            self.untold.add(inbox.announced);
             let heard = if self.ear.must_ask() { Written::ANYTHING } else { inbox.heard };
             if heard != Written::default() && self.told.bells.are_heard() {
                 self.told.bells.ring(self.ear.ask(&self.connection, heard));
@@ -337,6 +347,7 @@ struct Inbox<'a> {
     letters: &'a Receiver<Letter>,
     heard: Written,
     hears: bool,
+    announced: Written,
 }
 
 impl Inbox<'_> {
@@ -345,6 +356,10 @@ impl Inbox<'_> {
         match letter {
             Letter::Work(work) => return Some(work),
             Letter::Heard(written) => self.heard.add(written),
+            Letter::Announce => {
+                self.heard.add(Written::MESSAGES);
+                self.announced.add(Written::MESSAGES);
+            }
             Letter::Listen { hears } => {
                 self.heard = Written::ANYTHING;
                 self.hears |= hears;

@@ -116,7 +116,8 @@
 //! # Order and delivery
 //!
 //! [`ordered`](WorkerBuilder::ordered) gives strict order per key across all workers of the group, with parallelism across
-//! keys. [`Delivery`] says how often a message may be run: at least once (the default), or at most once. What must not be
+//! keys. [`Delivery`] says how often a message may be run: at least once (the default), or at most once; or, on SQL engines, that
+//! the handler's own writes and the mark that the message is done are one transaction, so that it has exactly one effect. What must not be
 //! done by a worker that was declared dead and woke up again can be guarded by the [token](Context::token).
 //!
 //! ```
@@ -232,6 +233,7 @@ pub mod clock;
 mod crew;
 mod dead;
 pub mod dice;
+mod draft;
 pub mod engine;
 pub mod env;
 pub mod error;
@@ -270,6 +272,7 @@ pub use claim::{Token, WorkerId};
 pub use clock::Timestamp;
 pub use crew::MemberInfo;
 pub use dead::{DeadLetter, DeadLetters, Which};
+pub use draft::Draft;
 pub use engine::Capabilities;
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, Events};

@@ -3,6 +3,7 @@
 //! A log is append-only and read in order per shard. It knows nothing of groups, claims or workers. Everything an engine
 //! must promise is written on the method that promises it; the conformance suite holds every engine to each sentence.
 
+use std::any::Any;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -26,7 +27,7 @@ use crate::topic::{Topic, TopicName, TopicSpec};
 /// [`NotFound`](crate::ErrorKind::NotFound), a shard that it does not have one of kind
 /// [`Invalid`](crate::ErrorKind::Invalid).
 #[async_trait]
-pub trait Log: Send + Sync + 'static {
+pub trait Log: Any + Send + Sync {
     /// What this engine can do, and its limits. Always the same for one log.
     fn capabilities(&self) -> Capabilities;
 
@@ -90,6 +91,10 @@ pub trait Log: Send + Sync + 'static {
 
     /// Hints that something may have become readable, or was kept aside. A hint may be late, lost, or wrong.
     fn news(&self) -> Hints;
+
+    /// Gives the hint of [`news`](Log::news) for what was appended by others, who cannot: within a transaction of a user's
+    /// own. It may be lost.
+    fn announce(&self) {}
 }
 
 /// A message and the shard it goes to.

@@ -9,8 +9,9 @@ use super::{Notes, States};
 use crate::cancel::{self, Cancels};
 use crate::claim::Token;
 use crate::clock::Moment;
-use crate::env::Env;
+use crate::draft::Finishes;
 use crate::message::{Headers, Message, MessageId};
+use crate::mill::Sawmill;
 use crate::topic::{GroupName, TopicName};
 
 /// One message, and what its handler may want to know.
@@ -34,9 +35,10 @@ pub(crate) struct Source {
 
 /// What all handlers of a worker have in common.
 pub(crate) struct Site {
-    pub(crate) env: Env,
+    pub(crate) mill: Sawmill,
     pub(crate) states: States,
     pub(crate) notes: Notes,
+    pub(crate) finishes: Finishes,
     /// The messages that were cancelled, as far as the worker knows.
     pub(crate) cancels: Cancels,
     /// The worker has been asked to stop.
@@ -134,7 +136,7 @@ impl Context {
     /// ```
     pub fn note(&self, note: impl Into<String>) {
         let site = &self.source.site;
-        site.notes.set(self, note.into(), &site.env);
+        site.notes.set(self, note.into(), site.mill.env());
     }
 }
 
@@ -144,10 +146,12 @@ pub(super) mod tests {
 
     /// The context of a message with this number, at a site of its own.
     pub(crate) fn context(number: u128) -> Context {
+        let memory = Arc::new(crate::memory::Memory::new());
         let site = Site {
-            env: Env::system(),
+            mill: Sawmill::from_parts(memory.clone(), memory, crate::env::Env::system()),
             states: States::default(),
             notes: Notes::default(),
+            finishes: Finishes::default(),
             cancels: Cancels::default(),
             stopping: CancellationToken::new(),
         };
@@ -169,7 +173,7 @@ pub(super) mod tests {
             source: Arc::new(Source { topic, group, site: site.clone() }),
             attempt: 1,
             token: Token(1),
-            began: site.env.now(),
+            began: site.mill.env().now(),
             cancelled: Arc::default(),
         }
     }

@@ -15,6 +15,7 @@ use super::gate::Gate;
 use super::journal::{self, Journal};
 use super::witness::Witness;
 use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Work, Worker, beat, foreman, tender};
+use crate::draft::Finishes;
 use crate::error::{Error, Result};
 use crate::handler::{self, Hooks, IntoHandler, Layers, Notes, Site, States};
 use crate::ledger::{Commit, Entry, EntryKey, Write};
@@ -275,11 +276,12 @@ impl WorkerBuilder {
         journal: Option<Journal>,
     ) -> Result<Worker> {
         work.check_states(&states)?;
-        let (stop, env) = (CancellationToken::new(), self.mill.env().clone());
+        let stop = CancellationToken::new();
         let site = Arc::new(Site {
-            env,
+            mill: self.mill.clone(),
             states,
             notes: Notes::default(),
+            finishes: Finishes::default(),
             cancels: watch::Sender::default(),
             stopping: stop.clone(),
         });

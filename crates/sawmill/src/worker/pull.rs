@@ -203,7 +203,7 @@ impl Job {
 
     /// Asks for more time: at least this much from now on.
     pub fn extend(&self, more: Duration) -> Result<()> {
-        let now = self.context.source.site.env.now();
+        let now = self.context.source.site.mill.env().now();
         let mut until = self.time.until();
         match &mut *until {
             Some(until) if *until > now => {
@@ -222,7 +222,7 @@ impl Time {
     /// The error of an answer that does not count.
     fn late(&self, context: &Context) -> Error {
         let (id, limit) = (context.id(), self.limit);
-        let why = match self.left(context.source.site.env.now()) {
+        let why = match self.left(context.source.site.mill.env().now()) {
             None => {
                 format!("it was not answered within its time limit of {limit:?} (see `extend` and `timeout`)")
             }

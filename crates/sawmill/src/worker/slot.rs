@@ -175,6 +175,10 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     format!("the handler panicked: {}", text.unwrap_or("(no message)"))
 }
 
+/// The error of a handler of an exactly-once group that says that it is done and has not finished.
+const UNFINISHED: &str = "the handler has not finished the message within its transaction, which exactly-once needs: call the \
+    engine's `finish_within` in it";
+
 /// What follows from how a handler ended, by the group's rules.
 pub(super) fn judge(shared: &Shared, start: &Start, ending: Ending, span: &Span) -> Verdict {
     let verdict = span.in_scope(|| verdict(shared, start, ending));
@@ -187,6 +191,8 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     let once = shared.builder.delivery == Delivery::AtMostOnce;
     let ordered = shared.builder.ordered;
     let item = &start.item;
+    let unfinished =
+        shared.builder.delivery == Delivery::ExactlyOnce && !shared.site.finishes.take(&item.message);
     // Whatever became of this attempt: there will be no other.
     let unwanted = shared.site.cancels.borrow().contains(&item.message);
     let failure = |error: &str| {
@@ -196,6 +202,7 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     };
     let dead = |reason: String| Verdict::Copy(Copy::Dead { reason }, None);
     let (error, after) = match ending {
+        Ending::Said(Outcome::Done) if unfinished => (UNFINISHED.to_owned(), None),
         Ending::Said(Outcome::Done) => return Verdict::Settled(Fate::Done),
         Ending::Cancelled => return Verdict::Settled(Fate::Cancelled),
         Ending::Said(Outcome::Retry { .. } | Outcome::Snooze(_) | Outcome::Dead(_)) | Ending::Failed(_)
