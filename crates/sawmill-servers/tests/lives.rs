@@ -1,4 +1,5 @@
 //! Each server is started, stopped, killed, started again on the same port, and gone when it is dropped.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::net::TcpStream;
 
@@ -32,21 +33,29 @@ fn lives_and_dies(mut server: Server) {
 
 #[test]
 fn postgresql() {
-    had(Server::start(Kind::Postgres), "postgresql").map(lives_and_dies);
+    if let Some(server) = had(Server::start(Kind::Postgres), "postgresql") {
+        lives_and_dies(server);
+    }
 }
 
 #[test]
 fn postgresql_18() {
-    had(Server::start(Kind::Postgres18), "postgresql_18").map(lives_and_dies);
+    if let Some(server) = had(Server::start(Kind::Postgres18), "postgresql_18") {
+        lives_and_dies(server);
+    }
 }
 
 #[test]
 fn mariadb() {
-    had(Server::start(Kind::Mariadb), "mariadb").map(lives_and_dies);
+    if let Some(server) = had(Server::start(Kind::Mariadb), "mariadb") {
+        lives_and_dies(server);
+    }
 }
 
 #[test]
 fn pgbouncer() {
     let Some(behind) = had(Server::start(Kind::Postgres), "pgbouncer") else { return };
-    had(Server::pgbouncer(&behind), "pgbouncer").map(lives_and_dies);
+    if let Some(server) = had(Server::pgbouncer(&behind), "pgbouncer") {
+        lives_and_dies(server);
+    }
 }
