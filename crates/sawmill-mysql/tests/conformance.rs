@@ -32,9 +32,9 @@ impl Factory for OnServer {
         self.0.as_ref().err().cloned()
     }
 
-    /// The server has no way to tell others.
+    /// The server has no way to tell other processes.
     fn hints_reach(&self) -> Reach {
-        Reach::SameHandle
+        Reach::SameProcess
     }
 }
 
