@@ -1,11 +1,6 @@
-//! Real servers for tests and for developers: started in a folder and on a port of their own, never as the system's
-//! service, and ended by their process ids.
+//! Real servers for tests and for developers, which outlive this program if they are to.
 
-mod install;
-mod mariadb;
-mod postgres;
 mod roster;
-mod server;
 
 use std::fs;
 use std::io;
@@ -13,7 +8,8 @@ use std::process::ExitCode;
 
 use crate::run::say;
 use crate::tools;
-use roster::{Roster, Running};
+use roster::Roster;
+use sawmill_servers::{Kind, Running, Server};
 
 /// An engine whose server can be started here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +21,15 @@ pub(crate) enum Engine {
 impl Engine {
     pub(crate) const ALL: &[Self] = &[Self::Postgres, Self::Mariadb];
 
-    pub(crate) fn name(self) -> &'static str {
+    fn kind(self) -> Kind {
         match self {
-            Self::Postgres => "postgres",
-            Self::Mariadb => "mariadb",
+            Self::Postgres => Kind::Postgres,
+            Self::Mariadb => Kind::Mariadb,
         }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.kind().name()
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
@@ -41,13 +41,6 @@ impl Engine {
         match self {
             Self::Postgres => "SAWMILL_TEST_POSTGRES",
             Self::Mariadb => "SAWMILL_TEST_MYSQL",
-        }
-    }
-
-    fn start(self) -> Result<Running, String> {
-        match self {
-            Self::Postgres => postgres::start(),
-            Self::Mariadb => mariadb::start(),
         }
     }
 }
@@ -102,13 +95,13 @@ impl Engines {
         }
         let roster = roster().map_err(|error| error.to_string())?;
         let running = roster.all().map_err(|error| error.to_string())?;
-        for server in running.into_iter().filter(|server| server.engine == engine) {
+        for server in running.into_iter().filter(|server| server.kind == engine.kind()) {
             if server.is_alive() {
                 return Ok(server.url);
             }
             end(&server);
         }
-        let server = engine.start()?;
+        let server = Server::start(engine.kind())?.hand_over();
         let url = server.url.clone();
         if let Err(error) = roster.add(&server) {
             server.stop();
@@ -129,9 +122,9 @@ impl Engines {
 fn end(server: &Running) {
     server.stop();
     if let Err(error) = roster().and_then(|roster| roster.remove(server)) {
-        eprintln!("warning: {} stays in the list of running engines: {error}", server.engine.name());
+        eprintln!("warning: {} stays in the list of running engines: {error}", server.kind.name());
     }
-    eprintln!("{} ({}) is stopped", server.engine.name(), server.pid);
+    eprintln!("{} ({}) is stopped", server.kind.name(), server.pid);
 }
 
 fn roster() -> io::Result<Roster> {

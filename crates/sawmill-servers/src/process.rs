@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it answers, on a machine that is busy with other things.
-const READY: Duration = Duration::from_secs(60);
+pub(crate) const READY: Duration = Duration::from_secs(60);
 
 /// Who runs servers when we are root, because they refuse to be root.
 const NOBODY: &str = "nobody";
@@ -44,6 +45,17 @@ pub(crate) fn folder(engine: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
+/// Writes a file that whoever runs the server can read, and nobody else.
+pub(crate) fn give(path: &Path, content: &str) -> Result<(), String> {
+    let written =
+        fs::write(path, content).and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o600)));
+    written.map_err(|error| format!("{}: {error}", path.display()))?;
+    if we_are_root() {
+        done("chown", Command::new("chown").arg(NOBODY).arg(path))?;
+    }
+    Ok(())
+}
+
 /// A port that nobody uses at the moment.
 pub(crate) fn free_port() -> Result<u16, String> {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
@@ -60,25 +72,39 @@ pub(crate) fn done(what: &str, command: &mut Command) -> Result<(), String> {
     Err(format!("{what} failed ({}): {}", output.status, String::from_utf8_lossy(&said).trim()))
 }
 
-/// Waits until somebody answers on the port. What ended meanwhile will not answer any more.
+/// Waits until a server that speaks first (MariaDB does) says something on the port.
 pub(crate) fn answers(port: u16, server: &mut Child, log: &Path) -> Result<(), String> {
+    wait(server, log, || greets(port))
+}
+
+/// Waits until a server takes connections on the port.
+pub(crate) fn accepts(port: u16, server: &mut Child, log: &Path) -> Result<(), String> {
+    wait(server, log, || connected(port).map(drop))
+}
+
+/// What ended meanwhile will not answer any more, and what does not answer is ended.
+fn wait(server: &mut Child, log: &Path, ready: impl Fn() -> io::Result<()>) -> Result<(), String> {
     let started = Instant::now();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     while started.elapsed() < READY {
         if let Ok(Some(status)) = server.try_wait() {
             return Err(format!("it ended ({status}): {}", end_of(log)));
         }
-        if greets(address).is_ok() {
+        if ready().is_ok() {
             return Ok(());
         }
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(20));
     }
+    // What starts it for us hands this signal on, and no other.
+    let _ = Command::new("kill").arg(server.id().to_string()).status().and_then(|_| server.wait());
     Err(format!("it does not answer: {}", end_of(log)))
 }
 
-/// A server that speaks first (MariaDB does) is ready when it has said something.
-fn greets(address: SocketAddr) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+fn connected(port: u16) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1))
+}
+
+fn greets(port: u16) -> io::Result<()> {
+    let mut stream = connected(port)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     stream.read_exact(&mut [0; 4])
 }

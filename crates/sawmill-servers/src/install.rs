@@ -1,0 +1,119 @@
+//! Getting servers that are not here: Debian's packages, installed or only unpacked, and archives of Maven's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{done, we_are_root};
+
+/// While this file is there, the package of PostgreSQL sets up no cluster, and so starts no service.
+const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/sawmill.conf";
+
+/// Installs packages, if this machine lets us.
+pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
+    let by_hand = format!("install {} by hand", names.join(" and "));
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return Err(format!("it is not installed, and there is no apt-get here; {by_hand}"));
+    }
+    if !we_are_root() {
+        return Err(format!("it is not installed, and only root can do that; {by_hand}"));
+    }
+    eprintln!("installing {}", names.join(", "));
+    done("apt-get update", apt_get().arg("update"))?;
+    done("apt-get install", apt_get().args(["install", "-y", "--no-install-recommends"]).args(names))
+}
+
+/// PostgreSQL's server without the service that its package would set up.
+pub(crate) fn postgres() -> Result<(), String> {
+    packages(&["postgresql-common"])?;
+    let folder = Path::new(NO_CLUSTER).parent().unwrap_or(Path::new("/"));
+    let written =
+        fs::create_dir_all(folder).and_then(|()| fs::write(NO_CLUSTER, "create_main_cluster = false\n"));
+    written.map_err(|error| format!("{NO_CLUSTER} cannot be written: {error}"))?;
+    let installed = packages(&["postgresql"]);
+    let removed = fs::remove_file(NO_CLUSTER).map_err(|error| format!("{NO_CLUSTER} stays: {error}"));
+    installed.and(removed)
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+/// A jar in Maven's archive that holds another archive, with programs.
+pub(crate) struct Archive {
+    /// One word, with the version.
+    pub(crate) name: &'static str,
+    pub(crate) url: &'static str,
+    /// What is fetched must be what was tried.
+    pub(crate) sha256: &'static str,
+    pub(crate) inner: &'static str,
+}
+
+/// The folder with what an archive holds, fetched when it is first asked for.
+pub(crate) fn archive(archive: &Archive) -> Result<PathBuf, String> {
+    kept(archive.name, |folder| {
+        let jar = folder.join("jar");
+        eprintln!("fetching {}", archive.url);
+        let mut fetch = Command::new("curl");
+        fetch.args(["-fsSL", "--retry", "3", "--max-time", "300", "-o"]).arg(&jar).arg(archive.url);
+        done("curl", &mut fetch)?;
+        let mut sum = Command::new("sha256sum");
+        let said = sum.arg(&jar).output().map_err(|error| format!("sha256sum: {error}"))?;
+        if !said.stdout.starts_with(archive.sha256.as_bytes()) {
+            return Err(format!("{} is not what it was: its SHA-256 is another one", archive.url));
+        }
+        let unzip = Command::new("unzip").arg("-q").arg(&jar).arg(archive.inner).current_dir(folder).output();
+        if !unzip.is_ok_and(|unzip| unzip.status.success()) {
+            done("jar", Command::new("jar").arg("xf").arg(&jar).arg(archive.inner).current_dir(folder))?;
+        }
+        done("tar", Command::new("tar").args(["-xJf", archive.inner]).current_dir(folder))?;
+        for unneeded in [&jar, &folder.join(archive.inner)] {
+            fs::remove_file(unneeded).map_err(|error| format!("{}: {error}", unneeded.display()))?;
+        }
+        Ok(())
+    })
+}
+
+/// The folder with what Debian's packages hold, unpacked and not installed: nothing is set up, and nobody needs to be root.
+pub(crate) fn unpacked(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    kept(name, |folder| {
+        eprintln!("fetching {}", packages.join(", "));
+        let mut fetch = apt_get();
+        if let Err(why) = done("apt-get download", fetch.arg("download").args(packages).current_dir(folder)) {
+            if !we_are_root() {
+                return Err(format!("{why}; install {} by hand", packages[0]));
+            }
+            done("apt-get update", apt_get().arg("update"))?;
+            done("apt-get download", apt_get().arg("download").args(packages).current_dir(folder))?;
+        }
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "deb") {
+                done("dpkg", Command::new("dpkg").arg("-x").arg(&path).arg(folder))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A folder of programs that stays from run to run, for all users. It is made elsewhere and then put in its place, so that
+/// whoever finds it finds all of it.
+fn kept(name: &str, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
+    let all = std::env::temp_dir().join("sawmill-programs");
+    let place = all.join(name);
+    if place.exists() {
+        return Ok(place);
+    }
+    let draft = all.join(format!("{name}-{}-{:?}", std::process::id(), std::thread::current().id()));
+    fs::create_dir_all(&draft).map_err(|error| format!("{}: {error}", draft.display()))?;
+    let filled =
+        fill(&draft).and_then(|()| done("chmod", Command::new("chmod").args(["-R", "a+rX"]).arg(&draft)));
+    if filled.is_ok() && fs::rename(&draft, &place).is_ok() {
+        return Ok(place);
+    }
+    // It failed, or somebody else was faster.
+    let _ = fs::remove_dir_all(&draft);
+    filled.map(|()| place)
+}

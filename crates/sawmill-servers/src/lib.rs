@@ -1,0 +1,191 @@
+//! Real servers for the tests of Sawmill: each in a folder and on a port of its own, never the system's service, and ended by
+//! its process id.
+//!
+//! A [`Server`] is private to whoever started it: it may be stopped, killed and started again under load, with the same data
+//! on the same port, and is removed when it is dropped. It uses the standard library only, so that the project's own tool can
+//! start servers too and stays quick to build.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), String> {
+//! use sawmill_servers::{Kind, Server};
+//!
+//! let mut server = Server::start(Kind::Postgres)?;
+//! server.kill()?;
+//! server.restart()?;
+//! println!("{}", server.url());
+//! # Ok(())
+//! # }
+//! ```
+
+// It starts servers beside the product: time here is the machine's own.
+#![allow(clippy::disallowed_methods)]
+
+mod install;
+mod mariadb;
+mod pgbouncer;
+mod postgres;
+mod process;
+mod running;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+pub use running::Running;
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The PostgreSQL that Debian has.
+    Postgres,
+    /// The newest PostgreSQL that is tried, from Maven's archive.
+    Postgres18,
+    /// The MariaDB that Debian has.
+    Mariadb,
+    /// A pooler in transaction mode before a PostgreSQL: see [`Server::pgbouncer`].
+    Pgbouncer,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Postgres, Self::Postgres18, Self::Mariadb, Self::Pgbouncer];
+
+    /// One word, for folders and lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Postgres18 => "postgres-18",
+            Self::Mariadb => "mariadb",
+            Self::Pgbouncer => "pgbouncer",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// A server that was started here, with all that is needed to start it again.
+#[derive(Debug)]
+pub struct Server {
+    running: Running,
+    /// Where its programs are.
+    programs: PathBuf,
+    port: u16,
+    /// The process that we started, if it is not the server itself that was left to run by itself.
+    child: Option<Child>,
+    /// False once it was handed over to somebody who will end it.
+    ours: bool,
+}
+
+impl Server {
+    /// Starts a new one, getting its programs first if they are not here. The error says what is missing.
+    pub fn start(kind: Kind) -> Result<Self, String> {
+        match kind {
+            Kind::Postgres => Self::make(kind, postgres::programs()?, postgres::prepare),
+            Kind::Postgres18 => Self::make(kind, postgres::programs_of_18()?, postgres::prepare),
+            Kind::Mariadb => Self::make(kind, mariadb::programs()?, mariadb::prepare),
+            Kind::Pgbouncer => Err("a pooler needs a server behind it".to_owned()),
+        }
+    }
+
+    /// Starts a pooler in transaction mode before a PostgreSQL, with so few connections to it that clients must share them.
+    pub fn pgbouncer(behind: &Server) -> Result<Self, String> {
+        let port = behind.port;
+        let prepare = |programs: &Path, folder: &Path| pgbouncer::prepare(programs, folder, port);
+        Self::make(Kind::Pgbouncer, pgbouncer::programs()?, prepare)
+    }
+
+    fn make(
+        kind: Kind,
+        programs: PathBuf,
+        prepare: impl FnOnce(&Path, &Path) -> Result<(), String>,
+    ) -> Result<Self, String> {
+        let (folder, port) = (process::folder(kind.name())?, process::free_port()?);
+        let url = match kind {
+            Kind::Mariadb => format!("mysql://sawmill:sawmill@127.0.0.1:{port}/sawmill"),
+            _ => format!("postgres://sawmill:sawmill@127.0.0.1:{port}/postgres"),
+        };
+        let running = Running { kind, pid: 0, folder, url };
+        // From here on, whatever fails, the folder goes when this is dropped.
+        let mut server = Self { running, programs, port, child: None, ours: true };
+        prepare(&server.programs, &server.running.folder)?;
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// Where clients find it, with user and password.
+    pub fn url(&self) -> &str {
+        &self.running.url
+    }
+
+    /// Where clients find it.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The folder in which it keeps everything. The data of a database is in `data`, what it says in `log`.
+    pub fn folder(&self) -> &Path {
+        &self.running.folder
+    }
+
+    /// Gives a file to the server: it can read it, and nobody else can.
+    pub fn give_file(&self, name: &str, content: &str) -> Result<PathBuf, String> {
+        let path = self.running.folder.join(name);
+        process::give(&path, content)?;
+        Ok(path)
+    }
+
+    /// Ends it as an administrator would who does not wait for clients. Its data stays.
+    pub fn stop(&mut self) -> Result<(), String> {
+        self.running.end_politely()?;
+        self.reap();
+        Ok(())
+    }
+
+    /// Ends it and all its processes at once, without a chance to tidy up (SIGKILL). Its data stays as it is.
+    pub fn kill(&mut self) -> Result<(), String> {
+        self.running.kill()?;
+        self.reap();
+        Ok(())
+    }
+
+    /// Starts it again, on the same port and with the same data, and waits until it answers.
+    pub fn restart(&mut self) -> Result<(), String> {
+        let (folder, programs) = (&self.running.folder, &self.programs);
+        (self.running.pid, self.child) = match self.running.kind {
+            Kind::Postgres | Kind::Postgres18 => (postgres::launch(programs, folder, self.port)?, None),
+            Kind::Mariadb => mariadb::launch(programs, folder, self.port)?,
+            Kind::Pgbouncer => pgbouncer::launch(programs, folder, self.port)?,
+        };
+        Ok(())
+    }
+
+    /// Leaves it running when this is dropped, and even when this program ends: the caller ends it.
+    pub fn hand_over(mut self) -> Running {
+        self.ours = false;
+        self.running.clone()
+    }
+
+    /// What we started has ended: its parent must say that it knows.
+    fn reap(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !self.ours {
+            return;
+        }
+        // A test that failed is told by its own words, not by these.
+        if let Err(why) = self.kill() {
+            eprintln!("warning: {why}");
+        }
+        if let Err(error) = fs::remove_dir_all(&self.running.folder) {
+            eprintln!("warning: {} cannot be removed: {error}", self.running.folder.display());
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Each server is started, stopped, killed, started again on the same port, and gone when it is dropped.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use std::net::TcpStream;
+
+use sawmill_servers::{Kind, Server};
+
+/// What cannot be had here is a visible skip on a laptop and a failure in CI.
+fn had(started: Result<Server, String>, what: &str) -> Option<Server> {
+    started.map_err(|why| sawmill_conformance::skipped(what, &why)).ok()
+}
+
+fn listens(server: &Server) -> bool {
+    TcpStream::connect(("127.0.0.1", server.port())).is_ok()
+}
+
+fn lives_and_dies(mut server: Server) {
+    let (port, url, folder) = (server.port(), server.url().to_owned(), server.folder().to_owned());
+    assert!(listens(&server));
+    server.stop().unwrap();
+    assert!(!listens(&server), "it is stopped");
+    server.restart().unwrap();
+    assert!(listens(&server), "it is back");
+    server.kill().unwrap();
+    assert!(!listens(&server), "it is killed");
+    server.restart().unwrap();
+    assert!(listens(&server), "it is back");
+    assert_eq!((server.port(), server.url()), (port, &*url));
+    drop(server);
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "it is gone");
+    assert!(!folder.exists());
+}
+
+#[test]
+fn postgresql() {
+    if let Some(server) = had(Server::start(Kind::Postgres), "postgresql") {
+        lives_and_dies(server);
+    }
+}
+
+#[test]
+fn postgresql_18() {
+    if let Some(server) = had(Server::start(Kind::Postgres18), "postgresql_18") {
+        lives_and_dies(server);
+    }
+}
+
+#[test]
+fn mariadb() {
+    if let Some(server) = had(Server::start(Kind::Mariadb), "mariadb") {
+        lives_and_dies(server);
+    }
+}
+
+#[test]
+fn pgbouncer() {
+    let Some(behind) = had(Server::start(Kind::Postgres), "pgbouncer") else { return };
+    if let Some(server) = had(Server::pgbouncer(&behind), "pgbouncer") {
+        lives_and_dies(server);
+    }
+}
