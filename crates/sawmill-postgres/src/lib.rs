@@ -24,6 +24,8 @@ mod append;
 mod error;
 mod ledger;
 mod log;
+#[cfg(test)]
+mod migration_tests;
 mod news;
 mod place;
 mod pool;
@@ -35,6 +37,10 @@ mod snapshot;
 mod store;
 mod topics;
 mod trim;
+
+// Some tests need both the inside of this crate and what tests outside of it share.
+#[cfg(test)]
+extern crate self as sawmill_postgres;
 
 use std::sync::Arc;
 use std::time::Duration;

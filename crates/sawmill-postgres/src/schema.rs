@@ -13,8 +13,9 @@ const OLDEST_SERVER: i32 = 130_000;
 /// The first half of the keys of our advisory locks: "SawM". The other half is made from the schema.
 pub(crate) const LOCK_CLASS: i32 = 0x5361_774d;
 
-/// What brings a schema from each version to the next. Steps are added at the end and never changed.
-const STEPS: &[&str] = &[r#"
+/// What brings a schema from each version to the next. Steps are added at the end and never changed. Programs that know only the
+/// versions before it go on working on the tables while a step is taken and afterwards: so it adds, and what it adds has a default.
+pub(crate) const STEPS: &[&str] = &[r#"
     -- shift: what is added to the server's transaction numbers. server: which server they are from.
     CREATE TABLE meta (version int4 NOT NULL, shift int8 NOT NULL, server text NOT NULL);
     INSERT INTO meta SELECT 0, 0, system_identifier::text FROM pg_control_system();
@@ -41,32 +42,34 @@ pub(crate) fn name(namespace: &str) -> String {
 
 /// Sees to it that the schema is there and is this version's. Only who finds something to do takes a lock, so that
 /// opening a store waits for nobody.
-pub(crate) async fn prepare(pool: &Pool, schema: &str) -> Result<()> {
+pub(crate) async fn prepare(pool: &Pool, schema: &str, steps: &[&str]) -> Result<()> {
     let lease = pool.lease().await?;
-    let prepared = lease.bounded(async |client| prepare_with(client, schema).await).await;
+    let prepared = lease.bounded(async |client| prepare_with(client, schema, steps).await).await;
     prepared.map_err(|failure| failure.explain(Effect::Reads))
 }
 
-async fn prepare_with(client: &mut Client, schema: &str) -> Result<(), Failure> {
+async fn prepare_with(client: &mut Client, schema: &str, steps: &[&str]) -> Result<(), Failure> {
     let version = client.query_typed_one("SELECT current_setting('server_version_num')::int4", &[]).await?;
     check_server(version.try_get(0)?)?;
-    if found(client, schema).await? == Some(State { version: STEPS.len(), moved: false }) {
+    if found(client, schema, steps).await? == Some(State { version: steps.len(), moved: false }) {
         return Ok(());
     }
     let transaction = begin(client).await?;
     lock(&transaction, schema).await?;
     // Somebody else may have done it while we waited for the lock.
-    let state = found(transaction.client(), schema).await?;
+    let state = found(transaction.client(), schema, steps).await?;
     let version = state.as_ref().map_or(0, |state| state.version);
     if state.is_none() {
         transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
     }
-    if version < STEPS.len() {
+    if version < steps.len() {
         transaction.batch_execute(&format!("SET LOCAL search_path TO {schema}, pg_catalog")).await?;
-        for step in &STEPS[version..] {
+        // A change of a table that waits for somebody's open transaction makes all others wait behind it: it gives up soon.
+        transaction.batch_execute("SET LOCAL lock_timeout = '3s'").await?;
+        for step in &steps[version..] {
             transaction.batch_execute(step).await?;
         }
-        transaction.batch_execute(&format!("UPDATE meta SET version = {}", STEPS.len())).await?;
+        transaction.batch_execute(&format!("UPDATE meta SET version = {}", steps.len())).await?;
     }
     if state.is_some_and(|state| state.moved) {
         repair(&transaction, schema).await?;
@@ -95,7 +98,7 @@ struct State {
 }
 
 /// What is there; `None` if nothing is.
-async fn found(client: &Client, schema: &str) -> Result<Option<State>, Failure> {
+async fn found(client: &Client, schema: &str, steps: &[&str]) -> Result<Option<State>, Failure> {
     let meta = format!("{schema}.meta");
     // Not `to_regclass`: within a transaction it may still remember that there was none.
     let sql =
@@ -108,17 +111,17 @@ async fn found(client: &Client, schema: &str) -> Result<Option<State>, Failure> 
     let row = client.query_typed_one(&sql, &[]).await?;
     let (version, moved): (i32, bool) = (row.try_get(0)?, row.try_get(1)?);
     match usize::try_from(version) {
-        Ok(version) if version <= STEPS.len() => Ok(Some(State { version, moved })),
-        _ => Err(too_new(schema, version).into()),
+        Ok(version) if version <= steps.len() => Ok(Some(State { version, moved })),
+        _ => Err(too_new(schema, version, steps).into()),
     }
 }
 
-fn too_new(schema: &str, version: i32) -> Error {
+fn too_new(schema: &str, version: i32, steps: &[&str]) -> Error {
     Error::new(
         ErrorKind::Corrupt,
         format!(
             "the tables in the schema {schema} have version {version}, and this program knows up to {}: use a newer program",
-            STEPS.len()
+            steps.len()
         ),
     )
 }

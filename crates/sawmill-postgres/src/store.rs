@@ -34,11 +34,21 @@ impl Postgres {
     /// Opens the store of a namespace, creating or migrating what it needs, with at most so many connections for its calls.
     /// One more is for hints.
     pub async fn open(url: &StoreUrl, namespace: &Namespace, connections: usize) -> Result<Self> {
+        Self::open_at(schema::STEPS, url, namespace, connections).await
+    }
+
+    /// The same, as a program would that knows these versions of the tables.
+    pub(crate) async fn open_at(
+        steps: &[&str],
+        url: &StoreUrl,
+        namespace: &Namespace,
+        connections: usize,
+    ) -> Result<Self> {
         let config = config(url)?;
         let env = Env::system();
         let pool = Arc::new(Pool::new(config, url.to_string(), connections, env));
         let schema = schema::name(namespace.as_str());
-        schema::prepare(&pool, &schema).await?;
+        schema::prepare(&pool, &schema, steps).await?;
         let news = News::start(pool.clone(), &schema);
         Ok(Self(Arc::new(Inner {
             pool,
