@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A shop and a bank that keep their tables where Sawmill keeps its own.
 #[async_trait]
 pub trait Bank: Send + Sync + Sized + 'static {
+    /// Where the suite was made, and so the test that its worker processes run.
+    const CHILD: &'static str = "bank_child";
+
     /// An address that nobody used before, and what keeps it alive; or why this engine cannot be tried here.
     fn place() -> Result<(String, Box<dyn Any>), String>;
 
@@ -289,7 +292,7 @@ pub async fn f6_killed_workers_move_every_amount_once<B: Bank>(address: String) 
     let bank = open::<B>(&address).await;
     let (env, mill) = (Env::system(), bank.mill());
     let seconds: u64 = std::env::var(SECONDS).map_or(10, |text| text.parse().expect("a number of seconds"));
-    let mut hands: Vec<Hand> = (0..3).map(|_| Hand::start(&address)).collect();
+    let mut hands: Vec<Hand> = (0..3).map(|_| Hand::start::<B>(&address)).collect();
     let (mut pushed, mut expected) = (HashSet::new(), vec![BALANCE; ACCOUNTS as usize]);
     for second in 0..seconds {
         let end = env.now() + Duration::from_secs(1);
@@ -311,7 +314,7 @@ pub async fn f6_killed_workers_move_every_amount_once<B: Bank>(address: String) 
             env.sleep(Duration::from_millis(30)).await;
         }
         let unlucky = (second % 3) as usize;
-        hands[unlucky] = Hand::start(&address);
+        hands[unlucky] = Hand::start::<B>(&address);
     }
     soon("the last transfer", async {
         while bank.books().await.moves.iter().collect::<HashSet<_>>().len() < pushed.len() {
@@ -339,10 +342,10 @@ pub async fn f6_killed_workers_move_every_amount_once<B: Bank>(address: String) 
 struct Hand(Child);
 
 impl Hand {
-    fn start(address: &str) -> Self {
+    fn start<B: Bank>(address: &str) -> Self {
         let me = std::env::current_exe().expect("the test program knows itself");
         let child = Command::new(me)
-            .args(["--exact", "bank_child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", B::CHILD, "--nocapture", "--test-threads=1"])
             .env(VARIABLE, address)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

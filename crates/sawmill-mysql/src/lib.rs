@@ -40,6 +40,7 @@ mod store;
 mod topics;
 mod tries;
 mod trim;
+mod within;
 
 // Some tests need both the inside of this crate and what tests outside of it share.
 #[cfg(test)]
@@ -55,12 +56,15 @@ use sawmill::{Error, Result, Sawmill};
 
 use address::opts_of;
 pub use store::{Activity, Mysql};
+pub use within::{finish_statement, push_statements};
+#[cfg(feature = "sqlx")]
+pub use within::{finish_within_sqlx, push_within_sqlx};
 
 /// The server's `max_allowed_packet` may allow less.
 const CAPABILITIES: Capabilities = Capabilities {
     max_payload_bytes: 16 << 20,
     idempotent_append: true,
-    exactly_once: false,
+    exactly_once: true,
     idle_poll: Duration::from_millis(500),
 };
 

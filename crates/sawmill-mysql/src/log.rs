@@ -9,7 +9,7 @@ use sawmill::{Message, MessageId, Result};
 
 use crate::append::{self, Shelf};
 use crate::read::{self, Wish};
-use crate::{Mysql, look, promote, topics, trim};
+use crate::{Mysql, look, promote, topics, trim, within};
 
 impl Mysql {
     fn shelf<'a>(&'a self, topic: &'a Topic) -> Shelf<'a> {
@@ -52,6 +52,8 @@ impl Log for Mysql {
             .await?;
         if deleted {
             self.sweep();
+            self.work(move || async move { within::forget(&mut self.line().await?, self.tables()).await })
+                .await?;
         }
         Ok(deleted)
     }
@@ -174,5 +176,9 @@ impl Log for Mysql {
 
     fn news(&self) -> Hints {
         self.bells().message_hints()
+    }
+
+    fn announce(&self) {
+        self.bells().ring_messages();
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Tables {
     pub(crate) leftover: String,
     /// The ledger's entries.
     pub(crate) entry: String,
+    /// Messages that a handler has finished within a transaction of its own.
+    pub(crate) finished: String,
 }
 
 impl Tables {
@@ -48,6 +50,7 @@ impl Tables {
             once: table("once"),
             leftover: table("leftover"),
             entry: table("entry"),
+            finished: table("finished"),
         }
     }
 }
@@ -77,7 +80,7 @@ fn tag(namespace: &str) -> String {
 pub(crate) type Step = fn(&Tables) -> Vec<String>;
 
 /// All steps that this program knows. The version of the tables is how many of them were taken.
-pub(crate) const STEPS: &[Step] = &[first];
+pub(crate) const STEPS: &[Step] = &[first, second];
 
 /// Messages lie in the order in which they are read. Ids are looked up only where they repeat, so they have a table of their own.
 fn first(tables: &Tables) -> Vec<String> {
@@ -122,6 +125,13 @@ fn first(tables: &Tables) -> Vec<String> {
             "name VARBINARY(512) NOT NULL PRIMARY KEY, version BIGINT UNSIGNED NOT NULL, value MEDIUMBLOB NOT NULL",
         ),
     ]
+}
+
+/// Messages that a handler has finished within a transaction of its own, and the group that it is of.
+fn second(tables: &Tables) -> Vec<String> {
+    let columns = "id BINARY(16) NOT NULL, reader VARBINARY(255) NOT NULL,
+         at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (id, reader), KEY at (at)";
+    vec![format!("CREATE TABLE IF NOT EXISTS {} ({columns}) {OPTIONS}", tables.finished)]
 }
 
 const OPTIONS: &str = "ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin";

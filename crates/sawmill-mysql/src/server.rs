@@ -6,7 +6,7 @@ use sawmill::{Error, ErrorKind};
 
 use crate::connections::Line;
 use crate::error::Failure;
-use crate::row::field;
+use crate::row::{field, only};
 use crate::sql::{Sql, longest};
 
 /// What no packet may be too small for: an entry of the ledger, and a message of half a megabyte.
@@ -21,16 +21,23 @@ const LONGEST_HEADERS: usize = 9 * MAX_HEADER_BYTES;
 pub(crate) struct Server {
     /// The most bytes that statements sent together may have.
     pub(crate) packet: usize,
+    /// It is one of a Galera cluster.
+    pub(crate) galera: bool,
 }
 
 impl Server {
     /// Asks the server, and refuses one that will not do.
     pub(crate) async fn ask(line: &mut Line) -> Result<Self, Failure> {
-        let sql = Sql::new(
+        let mut sql = Sql::new(
             "SELECT VERSION(), @@max_allowed_packet,
              (SELECT support FROM information_schema.engines WHERE engine = 'InnoDB')",
         );
-        let answers = line.ask(&sql).await?;
+        sql.then("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'");
+        let mut answers = line.ask(&sql).await?;
+        let galera = match answers.pop().and_then(|answer| only(answer.rows)) {
+            Some(mut row) => field::<String>(&mut row, 1)?.eq_ignore_ascii_case("on"),
+            None => false,
+        };
         let Some(mut row) = answers.into_iter().flat_map(|answer| answer.rows).next() else {
             return Err(Failure::Lost("the server does not say what it is".into()));
         };
@@ -40,7 +47,7 @@ impl Server {
         check_version(&version)?;
         check_innodb(innodb.as_deref())?;
         check_packet(packet)?;
-        Ok(Self { packet: packet - MARGIN })
+        Ok(Self { packet: packet - MARGIN, galera })
     }
 
     /// The most bytes a payload may have, so that a message fits into one packet, whatever its bytes are.
@@ -51,7 +58,8 @@ impl Server {
 
     /// What a log on this server can do.
     pub(crate) fn capabilities(self, most: Capabilities) -> Capabilities {
-        Capabilities { max_payload_bytes: self.max_payload_bytes(most.max_payload_bytes), ..most }
+        let max_payload_bytes = self.max_payload_bytes(most.max_payload_bytes);
+        Capabilities { max_payload_bytes, exactly_once: most.exactly_once && !self.galera, ..most }
     }
 }
 
@@ -145,7 +153,8 @@ mod tests {
 
     #[test]
     fn payloads_are_as_large_as_a_packet_allows() {
-        let payload = |packet: usize| Server { packet: packet - MARGIN }.max_payload_bytes(16 << 20);
+        let payload =
+            |packet: usize| Server { galera: false, packet: packet - MARGIN }.max_payload_bytes(16 << 20);
         assert!(payload(4 << 20) > 512 << 10);
         assert!(payload(16 << 20) > 7 << 20 && payload(16 << 20) < 8 << 20);
         assert_eq!(payload(64 << 20), 16 << 20);

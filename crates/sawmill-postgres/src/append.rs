@@ -20,7 +20,7 @@ use crate::topics::{aside_table, known_table, message_tables, topic_id, wrong_ro
 const MOST_BYTES: usize = 768 << 20;
 
 /// The number of our transaction, as messages carry it.
-fn xid(schema: &str) -> String {
+pub(crate) fn xid(schema: &str) -> String {
     format!("(SELECT pg_current_xact_id()::text::int8 + shift FROM {schema}.meta)")
 }
 
@@ -73,7 +73,7 @@ const INPUT: &str =
      $8::bool[], $9::bool[]) WITH ORDINALITY
      AS input(shard, id, created_ms, due_ms, key, headers, payload, again, later, n)";
 
-const COLUMNS: &str = "shard, id, created_ms, due_ms, again, key, headers, payload";
+pub(crate) const COLUMNS: &str = "shard, id, created_ms, due_ms, again, key, headers, payload";
 
 impl Postgres {
     /// See [`sawmill::log::Log::append`].

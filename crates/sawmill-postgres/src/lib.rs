@@ -37,6 +37,7 @@ mod snapshot;
 mod store;
 mod topics;
 mod trim;
+mod within;
 
 // Some tests need both the inside of this crate and what tests outside of it share.
 #[cfg(test)]
@@ -50,11 +51,14 @@ use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
 use sawmill::{Result, Sawmill};
 
 pub use store::Postgres;
+pub use within::{finish_statement, finish_within, push_statement, push_within};
+#[cfg(feature = "sqlx")]
+pub use within::{finish_within_sqlx, push_within_sqlx};
 
 const CAPABILITIES: Capabilities = Capabilities {
     max_payload_bytes: 16 << 20,
     idempotent_append: true,
-    exactly_once: false,
+    exactly_once: true,
     idle_poll: Duration::from_secs(5),
 };
 

@@ -72,4 +72,8 @@ impl Log for Postgres {
     fn news(&self) -> Hints {
         self.news_desk().message_hints()
     }
+
+    fn announce(&self) {
+        self.news_desk().messages_changed();
+    }
 }

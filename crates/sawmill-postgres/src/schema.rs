@@ -15,7 +15,8 @@ pub(crate) const LOCK_CLASS: i32 = 0x5361_774d;
 
 /// What brings a schema from each version to the next. Steps are added at the end and never changed. Programs that know only the
 /// versions before it go on working on the tables while a step is taken and afterwards: so it adds, and what it adds has a default.
-pub(crate) const STEPS: &[&str] = &[r#"
+pub(crate) const STEPS: &[&str] = &[
+    r#"
     -- shift: what is added to the server's transaction numbers. server: which server they are from.
     CREATE TABLE meta (version int4 NOT NULL, shift int8 NOT NULL, server text NOT NULL);
     INSERT INTO meta SELECT 0, 0, system_identifier::text FROM pg_control_system();
@@ -32,7 +33,18 @@ pub(crate) const STEPS: &[&str] = &[r#"
     CREATE TABLE entry (key text COLLATE "C" NOT NULL, version int8 NOT NULL, value bytea NOT NULL)
         WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
     CREATE UNIQUE INDEX entry_newest ON entry (key, version DESC);
-"#];
+"#,
+    r#"
+    -- Messages that a handler has finished within a transaction of its own, and the group that it is of.
+    CREATE TABLE finished (
+        id uuid NOT NULL,
+        reader text COLLATE "C" NOT NULL,
+        at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (id, reader)
+    );
+    CREATE INDEX finished_at ON finished USING brin (at);
+"#,
+];
 
 /// The schema of a namespace, as an identifier that can stand in a statement.
 pub(crate) fn name(namespace: &str) -> String {

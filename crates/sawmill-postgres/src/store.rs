@@ -1,5 +1,6 @@
 //! The store: what its log and its ledger share.
 
+use std::fmt;
 use std::sync::Arc;
 
 use sawmill::engine::{Namespace, StoreUrl};
@@ -120,6 +121,12 @@ impl Postgres {
         work: impl AsyncFnOnce(&mut Client) -> Result<T, Failure>,
     ) -> Result<T> {
         self.lease().await?.bounded(work).await.map_err(|failure| failure.explain(Effect::Writes))
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("schema", &self.0.schema).finish_non_exhaustive()
     }
 }
 

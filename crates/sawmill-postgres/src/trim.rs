@@ -26,6 +26,9 @@ use crate::topics::{TABLES, known_table, message_tables, topic_id};
 /// A table that has grown to so many bytes is written no more, as soon as another one is empty.
 const FULL_BYTES: i64 = 8 << 20;
 
+/// Among so many trims there is one that also looks for what was finished long ago.
+const FORGETTING: u64 = 100;
+
 /// What this process was told of each shard of each topic.
 #[derive(Default)]
 pub(crate) struct Passed(Mutex<HashMap<i64, HashMap<u16, Needs>>>);
@@ -130,6 +133,9 @@ impl Postgres {
         }
         if upto.is_empty() {
             return Ok(0);
+        }
+        if self.env().dice().below(FORGETTING) == 0 {
+            self.forget_finished().await?;
         }
         let mut after = Vec::new();
         for position in upto {

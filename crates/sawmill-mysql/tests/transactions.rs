@@ -1,0 +1,108 @@
+//! Pushing and finishing within transactions of the user's own, of sqlx.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use std::any::Any;
+
+use sawmill::{Context, Draft, Result, Sawmill};
+use sawmill_conformance::bank::{ACCOUNTS, BALANCE, Bank, Books, Transfer};
+use sawmill_mysql::{MysqlEngine, finish_within_sqlx, push_within_sqlx};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
+
+mod support;
+use support::{random, server};
+
+/// A bank in tables of its own. Its address is the namespace.
+struct TableBank {
+    mill: Sawmill,
+    address: String,
+}
+
+impl TableBank {
+    async fn connect(&self) -> MySqlConnection {
+        MySqlConnection::connect(&server().unwrap()).await.unwrap()
+    }
+
+    /// Runs statements.
+    async fn run(&self, connection: &mut MySqlConnection, sql: String) {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap();
+    }
+
+    async fn column<T>(&self, sql: String) -> Vec<T>
+    where
+        T: for<'r> sqlx::Decode<'r, sqlx::MySql> + sqlx::Type<sqlx::MySql> + Send + Unpin,
+    {
+        let mut connection = self.connect().await;
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await.unwrap()
+    }
+}
+
+#[async_trait::async_trait]
+impl Bank for TableBank {
+    fn place() -> Result<(String, Box<dyn Any>), String> {
+        server().map(|_| (format!("bank{:012x}", random() >> 16), Box::new(()) as Box<dyn Any>))
+    }
+
+    async fn open(address: &str) -> Self {
+        let options = Sawmill::options().engine(MysqlEngine).namespace(address);
+        let mill = options.open(&server().unwrap()).await.unwrap();
+        let bank = Self { mill, address: address.to_owned() };
+        let accounts: Vec<String> = (0..ACCOUNTS).map(|number| format!("({number}, {BALANCE})")).collect();
+        let tables = format!(
+            "CREATE TABLE IF NOT EXISTS {address}_orders (what VARCHAR(100)) ENGINE=InnoDB;
+             CREATE TABLE IF NOT EXISTS {address}_account (number INT PRIMARY KEY, balance BIGINT) ENGINE=InnoDB;
+             CREATE TABLE IF NOT EXISTS {address}_move (id VARCHAR(100)) ENGINE=InnoDB;
+             INSERT IGNORE INTO {address}_account VALUES {}",
+            accounts.join(", ")
+        );
+        bank.run(&mut bank.connect().await, tables).await;
+        bank
+    }
+
+    fn mill(&self) -> &Sawmill {
+        &self.mill
+    }
+
+    async fn order(&self, order: &str, email: &Draft, commit: bool) -> Result<()> {
+        let mut connection = self.connect().await;
+        let mut transaction = connection.begin().await.unwrap();
+        self.run(&mut transaction, format!("INSERT INTO {}_orders VALUES ('{order}')", self.address)).await;
+        push_within_sqlx(&mut transaction, email).await?;
+        if commit { transaction.commit().await } else { transaction.rollback().await }.unwrap();
+        Ok(())
+    }
+
+    async fn orders(&self) -> Vec<String> {
+        self.column(format!("SELECT what FROM {}_orders", self.address)).await
+    }
+
+    async fn transfer(&self, message: &Context, transfer: Transfer, commit: bool) -> Result<bool> {
+        let mut connection = self.connect().await;
+        let mut transaction = connection.begin().await.unwrap();
+        if !finish_within_sqlx(&mut transaction, message).await? {
+            return Ok(false);
+        }
+        let Transfer { from, to, amount } = transfer;
+        // In the order of their numbers, so that no two wait for one another.
+        let mut changes = [(from, -amount), (to, amount)];
+        changes.sort();
+        let address = &self.address;
+        for (number, amount) in changes {
+            let update =
+                format!("UPDATE {address}_account SET balance = balance + {amount} WHERE number = {number}");
+            self.run(&mut transaction, update).await;
+        }
+        self.run(&mut transaction, format!("INSERT INTO {address}_move VALUES ('{}')", message.id())).await;
+        if commit { transaction.commit().await } else { transaction.rollback().await }.unwrap();
+        Ok(true)
+    }
+
+    async fn books(&self) -> Books {
+        let address = &self.address;
+        Books {
+            balances: self.column(format!("SELECT balance FROM {address}_account ORDER BY number")).await,
+            moves: self.column(format!("SELECT id FROM {address}_move")).await,
+        }
+    }
+}
+
+sawmill_conformance::bank_suite!(TableBank);
