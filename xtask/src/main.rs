@@ -8,6 +8,7 @@
 
 mod args;
 mod engines;
+mod licences;
 mod run;
 mod tally;
 mod test;

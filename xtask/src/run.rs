@@ -48,10 +48,14 @@ impl Invocation {
         self.command().status()
     }
 
-    /// Runs it without a word, to learn only whether it can be run.
-    pub(crate) fn works(&self) -> bool {
-        let quiet = self.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        quiet.is_ok_and(|status| status.success())
+    /// Runs it, and gives what it printed.
+    pub(crate) fn output(&self) -> io::Result<Vec<u8>> {
+        let ended = self.command().stderr(Stdio::inherit()).output()?;
+        if ended.status.success() {
+            Ok(ended.stdout)
+        } else {
+            Err(io::Error::other(ended.status.to_string()))
+        }
     }
 
     /// Runs it, forwards what it prints line by line, and counts the tests that it reports.
@@ -184,7 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_does_not_work() {
-        assert!(!Invocation::program(Path::new("no-such-program-anywhere")).works());
+    fn what_a_program_prints_is_had_only_if_it_ends_well() {
+        assert!(Invocation::cargo(&["--version"]).output().unwrap().starts_with(b"cargo "));
+        assert!(Invocation::cargo(&["no-such-command-anywhere"]).output().is_err());
     }
 }

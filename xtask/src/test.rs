@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::engines::{Engine, Engines};
 use crate::run::{Invocation, say};
 use crate::tally::{Tally, skip_lines, verdict};
-use crate::tools;
+use crate::{licences, tools};
 
 /// One check of the gate.
 struct Step {
@@ -30,8 +30,8 @@ enum By {
     EngineTest,
     /// Cargo builds examples, and then runs each of them: they check their own results, and count like tests.
     Examples,
-    /// cargo-deny, which may have to be installed first.
-    CargoDeny,
+    /// This program itself: what the dependencies may be.
+    Licences,
 }
 
 const fn step(name: &'static str, by: By, args: &'static str) -> Step {
@@ -51,24 +51,17 @@ const STEPS: &[Step] = &[
     step("tests", By::EngineTest, "test --workspace --tests --no-fail-fast"),
     Step { env: &[("RUSTDOCFLAGS", "-D warnings")], ..step("docs", By::Cargo, "doc --workspace --no-deps") },
     step("doctests", By::CargoTest, "test --workspace --doc --no-fail-fast"),
-    step("licences", By::CargoDeny, "check licenses bans sources"),
-    step("examples", By::Examples, "build -p sawmill-sqlite --examples"),
+    step("licences", By::Licences, "xtask test --only licences"),
+    step("examples", By::Examples, "build --workspace --examples"),
     step("sim", By::Cargo, "run --release -p sawmill-sim -- --seeds 2000"),
     step("mutants", By::Cargo, "run --release -p sawmill-sim --features planted -- --mutants"),
 ];
 
 impl Step {
-    fn invocation(&self, program: Invocation) -> Invocation {
-        let with_args = program.args(self.args.split_whitespace());
-        self.env.iter().fold(with_args, |invocation, (name, value)| invocation.env(name, *value))
-    }
-
     /// The command as a person would type it.
     fn typed(&self) -> Invocation {
-        self.invocation(match self.by {
-            By::Cargo | By::CargoTest | By::EngineTest | By::Examples => Invocation::cargo(&[]),
-            By::CargoDeny => Invocation::cargo(&["deny"]),
-        })
+        let typed = Invocation::cargo(&[]).args(self.args.split_whitespace());
+        self.env.iter().fold(typed, |typed, (name, value)| typed.env(name, *value))
     }
 }
 
@@ -103,7 +96,6 @@ pub(crate) fn run(names: &[&str]) -> ExitCode {
 /// How one step ended.
 enum Outcome {
     Passed,
-    Skipped { why: String },
     Failed { why: String, again: Invocation },
 }
 
@@ -142,15 +134,14 @@ impl Gate {
             By::CargoTest => self.run_tests(step, step.typed()),
             By::EngineTest => self.run_engine_tests(step),
             By::Examples => self.run_examples(step),
-            By::CargoDeny => self.run_cargo_deny(step),
+            By::Licences => match licences::check() {
+                Ok(()) => Outcome::Passed,
+                Err(why) => Outcome::Failed { why, again: step.typed() },
+            },
         };
         let time = readable(started.elapsed());
         match outcome {
             Outcome::Passed => say(&format!("== {name}: ok, {time}\n")),
-            Outcome::Skipped { why } => {
-                say(&format!("== {name}: SKIPPED, {time}: {why}\n"));
-                self.tally.skipped += 1;
-            }
             Outcome::Failed { why, again } => {
                 say(&format!("== {name}: FAILED, {time}: {why}\nto repeat this step: {again}\n"));
                 // A step that failed without a failed test is one failure, too.
@@ -224,10 +215,10 @@ impl Gate {
         };
         for name in names {
             say(&format!("-- example {name}"));
-            match run_plain(example(&name)) {
-                Outcome::Failed { why, again } => {
+            match run_plain(built_example(&name)) {
+                Outcome::Failed { why, .. } => {
                     self.tally.failed += 1;
-                    return Outcome::Failed { why: format!("example {name}: {why}"), again };
+                    return Outcome::Failed { why: format!("example {name}: {why}"), again: example(&name) };
                 }
                 _ => self.tally.passed += 1,
             }
@@ -241,25 +232,20 @@ impl Gate {
         fs::write(&self.skips_file, "")?;
         Ok(skips)
     }
-
-    fn run_cargo_deny(&self, step: &Step) -> Outcome {
-        match tools::cargo_deny() {
-            Ok(program) => run_plain(step.invocation(program)),
-            Err(why) if self.strict => {
-                // `cargo deny` would only answer that there is no such command.
-                let again = Invocation::cargo(&["xtask", "test", "--only", step.name]);
-                Outcome::Failed { why, again }
-            }
-            Err(why) => Outcome::Skipped { why },
-        }
-    }
 }
 
 /// Where the examples are. Those in folders, like the benchmark, are programs to be run by hand.
 const EXAMPLES: &str = "crates/sawmill-sqlite/examples";
 
+/// An example as a person would run it.
 fn example(name: &str) -> Invocation {
     Invocation::cargo(&["run", "-q", "-p", "sawmill-sqlite", "--example", name])
+}
+
+/// The program that was built of it. To run it by cargo would build much of it again, for one package alone.
+fn built_example(name: &str) -> Invocation {
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    Invocation::program(&tools::target_dir().join("debug").join("examples").join(file))
 }
 
 /// The names of the examples that are a single file, in their order.

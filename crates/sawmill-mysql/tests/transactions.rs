@@ -106,3 +106,14 @@ impl Bank for TableBank {
 }
 
 sawmill_conformance::bank_suite!(TableBank);
+
+#[path = "../examples/order.rs"]
+#[allow(unreachable_pub, reason = "it is a program of its own")]
+mod order;
+
+/// The example, on a database of its own.
+#[tokio::test]
+async fn f6_an_order_and_its_email() {
+    let Some(database) = support::database_for("f6_an_order_and_its_email").await else { return };
+    assert_eq!(order::run(&database.url()).await.unwrap(), ["Thank you for a saw"]);
+}

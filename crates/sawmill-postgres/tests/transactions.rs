@@ -194,3 +194,19 @@ mod sqlx_transactions {
 
     sawmill_conformance::bank_suite!(Sqlx);
 }
+
+#[path = "../examples/order.rs"]
+#[allow(unreachable_pub, reason = "it is a program of its own")]
+mod order;
+
+/// The example, on a database of its own.
+#[tokio::test]
+async fn f6_an_order_and_its_email() {
+    let Some(url) = support::server_for("f6_an_order_and_its_email") else { return };
+    let name = format!("shop_{}", namespace().as_str().replace('-', "_"));
+    let admin = stranger(&url).await;
+    admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+    let (server, _) = url.rsplit_once('/').unwrap();
+    assert_eq!(order::run(&format!("{server}/{name}")).await.unwrap(), ["Thank you for a saw"]);
+    admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
+}
