@@ -24,6 +24,8 @@ pub struct Postgres(Arc<Inner>);
 struct Inner {
     pool: Arc<Pool>,
     schema: String,
+    /// Of its tables, when they were opened.
+    version: usize,
     news: News,
     turns: Turns,
     marks: Marks,
@@ -34,15 +36,28 @@ impl Postgres {
     /// Opens the store of a namespace, creating or migrating what it needs, with at most so many connections for its calls.
     /// One more is for hints.
     pub async fn open(url: &StoreUrl, namespace: &Namespace, connections: usize) -> Result<Self> {
+        Self::open_later(url, namespace, connections, &[]).await
+    }
+
+    /// As a program of a later version would, which has these steps after those that this one knows: for tests of
+    /// migrations.
+    #[doc(hidden)]
+    pub async fn open_later(
+        url: &StoreUrl,
+        namespace: &Namespace,
+        connections: usize,
+        later: &[&str],
+    ) -> Result<Self> {
         let config = config(url)?;
         let env = Env::system();
         let pool = Arc::new(Pool::new(config, url.to_string(), connections, env));
         let schema = schema::name(namespace.as_str());
-        schema::prepare(&pool, &schema).await?;
+        let version = schema::prepare(&pool, &schema, later).await?;
         let news = News::start(pool.clone(), &schema);
         Ok(Self(Arc::new(Inner {
             pool,
             schema,
+            version,
             news,
             turns: Turns::default(),
             marks: Marks::default(),
@@ -53,6 +68,10 @@ impl Postgres {
     /// As it stands in statements.
     pub(crate) fn schema(&self) -> &str {
         &self.0.schema
+    }
+
+    pub(crate) fn version(&self) -> usize {
+        self.0.version
     }
 
     pub(crate) fn env(&self) -> &Env {
