@@ -78,11 +78,13 @@ impl Failure {
     }
 }
 
-/// The code of an error after which the connection lives, so that the transaction is certainly undone.
+/// The code of an error after which the connection lives, so that the transaction is certainly undone. Not one of class 08:
+/// by these a pooler says that its own connection to the server has ended.
 fn state_of(error: &tokio_postgres::Error) -> Option<&SqlState> {
     let error = error.as_db_error()?;
     match error.parsed_severity() {
         Some(Severity::Fatal | Severity::Panic) => None,
+        _ if error.code().code().starts_with("08") => None,
         _ => Some(error.code()),
     }
 }

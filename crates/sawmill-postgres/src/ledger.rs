@@ -18,6 +18,16 @@ use crate::topics::wrong_row;
 /// Old versions of an entry are dropped when so many have come together.
 const OLD_VERSIONS: i64 = 64;
 
+/// A version is the number of the change and, in so many bits, chance. What was committed lightly may be undone by a crash of
+/// the server, while those who wrote it live on; the change that then takes its number must not be taken for it.
+const CHANCE_BITS: u32 = 20;
+
+/// The version of the change after this version.
+fn version_after(current: i64, chance: u64) -> i64 {
+    let chance = chance & ((1 << CHANCE_BITS) - 1);
+    (((current >> CHANCE_BITS) + 1) << CHANCE_BITS) | chance.cast_signed()
+}
+
 #[async_trait]
 impl Ledger for Postgres {
     async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
@@ -72,12 +82,13 @@ impl Postgres {
             let there = self.get(&write.key).await?.is_some();
             return Ok(if there { Commit::Conflict } else { Commit::Done(Version(0)) });
         }
-        match self.script(&script(self.schema(), write, current, sync)).await {
+        let next = version_after(current, self.env().dice().roll());
+        match self.script(&script(self.schema(), write, (current, next), sync)).await {
             Ok(rows) if rows.get(CHANGE).is_none_or(|rows| *rows == 0) => Ok(Commit::Conflict),
             Ok(_) => {
                 self.news_desk().entries_changed();
                 let changed = write.value.is_some();
-                Ok(Commit::Done(Version(if changed { expect + 1 } else { expect })))
+                Ok(Commit::Done(Version(if changed { next.unsigned_abs() } else { expect })))
             }
             Err(error) if error.kind() == ErrorKind::Unknown => Ok(Commit::Unknown),
             Err(error) => Err(error),
@@ -91,7 +102,7 @@ const CHANGE: usize = 4;
 /// The change as a transaction of several statements that are sent as one: first the entry is locked, and then looked at.
 /// A statement sees what was committed before it began, so locking must be one of its own: otherwise a writer that was held
 /// up could put a version where another one was dropped long ago.
-fn script(schema: &str, write: &Write, current: i64, sync: &str) -> String {
+fn script(schema: &str, write: &Write, (current, next): (i64, i64), sync: &str) -> String {
     let key = quoted(write.key.as_str());
     let newest =
         format!("SELECT version FROM {schema}.entry WHERE key = {key} ORDER BY version DESC LIMIT 1");
@@ -103,16 +114,16 @@ fn script(schema: &str, write: &Write, current: i64, sync: &str) -> String {
     match &write.value {
         Some(value) => {
             script += &format!(
-                "INSERT INTO {schema}.entry (key, version, value) SELECT {key}, {current} + 1, '\\x{}'::bytea
+                "INSERT INTO {schema}.entry (key, version, value) SELECT {key}, {next}, '\\x{}'::bytea
                  WHERE coalesce(({newest}), 0) = {current};",
                 hexadecimal(value)
             );
-            if current > 0 && current % OLD_VERSIONS == 0 {
+            if current > 0 && (current >> CHANCE_BITS) % OLD_VERSIONS == 0 {
                 // Only what lies a little behind, so that it costs the same however much cannot be cleaned up.
                 script += &format!(
                     "DELETE FROM {schema}.entry WHERE key = {key} AND version <= {current} AND version > {current} - {}
                      AND ({newest}) > {current};",
-                    2 * OLD_VERSIONS
+                    (2 * OLD_VERSIONS) << CHANCE_BITS
                 );
             }
         }
@@ -169,6 +180,20 @@ mod tests {
         assert_eq!(after_all("a/"), "a0");
         assert!(("a/".."a0").contains(&"a/zzz"));
         assert!(!("a/".."a0").contains(&"ab/"));
+    }
+
+    #[test]
+    fn versions_grow_and_no_two_changes_have_the_same() {
+        let mut current = 0;
+        for chance in [u64::MAX, 0, 7, 1 << 40] {
+            let next = version_after(current, chance);
+            assert_eq!(next >> CHANCE_BITS, (current >> CHANCE_BITS) + 1);
+            assert!(next > current);
+            current = next;
+        }
+        assert_ne!(version_after(5, 1), version_after(5, 2));
+        // Versions of one before they had chance in them.
+        assert!(version_after(1000, 0) > 1000);
     }
 
     #[test]

@@ -53,6 +53,8 @@ impl Parts {
 struct Answer {
     /// What was over when it looked.
     seen: Snapshot,
+    /// The last number that it saw on a message.
+    lasting: i64,
     /// For each wish its messages, in order.
     found: Vec<Vec<(Spot, Message)>>,
     /// The first wish of which something was left out because all was too large.
@@ -63,6 +65,7 @@ struct Answer {
 /// next messages, and no range holds what was read before.
 fn select(tables: &[String]) -> String {
     let meta = tables[0].split('.').next().unwrap_or_default();
+    let last = last(tables);
     let parts: Vec<String> = tables
         .iter()
         .map(|table| {
@@ -73,7 +76,7 @@ fn select(tables: &[String]) -> String {
         })
         .collect();
     format!(
-        "SELECT NULL::int8, NULL::int8, NULL::int8, NULL::uuid, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea,
+        "SELECT NULL::int8, ({last}), NULL::int8, NULL::uuid, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea,
              NULL::bytea, pg_current_snapshot()::text, shift, NULL::int8 FROM {meta}.meta
          UNION ALL
          SELECT want, xid, n, {COLUMNS}, NULL, NULL, bytes FROM (
@@ -85,6 +88,15 @@ fn select(tables: &[String]) -> String {
          WHERE bytes - octet_length(payload) < $8",
         parts.join(" UNION ALL ")
     )
+}
+
+/// The last number on a message of the first of the shards that are read: the further a position may speak, the fuller are the
+/// blocks after it, and where one shard is busy the others mostly are.
+fn last(tables: &[String]) -> String {
+    let of = |table| {
+        format!("(SELECT xid FROM {table} WHERE shard = ($4::int2[])[1] ORDER BY xid DESC, n DESC LIMIT 1)")
+    };
+    format!("SELECT greatest({})", tables.iter().map(of).collect::<Vec<_>>().join(", "))
 }
 
 /// How far shards are known to hold nothing after a position. The position in the ledger stays as it is while a shard is
@@ -129,12 +141,13 @@ impl Postgres {
                 ],
             )
             .await?;
-        let mut seen = None;
+        let (mut seen, mut lasting) = (None, 0);
         let mut found: Vec<Vec<(Spot, Message)>> = parts.limits.iter().map(|_| Vec::new()).collect();
         let mut cut = None;
         for row in &rows {
             let Some(want) = row.try_get::<_, Option<i64>>(0).map_err(wrong_row)? else {
                 seen = Some(snapshot(row, 9)?);
+                lasting = lasting.max(row.try_get::<_, Option<i64>>(1).map_err(wrong_row)?.unwrap_or(0));
                 continue;
             };
             let strange = || corrupt("messages out of their order");
@@ -149,13 +162,14 @@ impl Postgres {
             if wish.last().is_some_and(|(last, _)| *last >= (xid, n)) {
                 return Err(strange());
             }
+            lasting = lasting.max(xid);
             wish.push(((xid, n), message(row, 3)?));
             if bytes >= BLOCK_BYTES {
                 cut = Some(want);
             }
         }
         let seen = seen.ok_or_else(|| corrupt("no row in its table meta"))?;
-        Ok(Answer { seen, found, cut })
+        Ok(Answer { seen, lasting, found, cut })
     }
 
     /// See [`sawmill::log::Log::read`].
@@ -192,10 +206,14 @@ impl Postgres {
                     places[at] = Place::After(window.new.clone());
                     continue;
                 }
-                if found.is_empty() && !left_out {
-                    self.marks().set(id, &wants[at], answer.seen.clone());
+                if found.is_empty()
+                    && !left_out
+                    && let Place::After(snapshot) = place
+                {
+                    self.marks().set(id, &wants[at], snapshot.without_ended(&answer.seen));
                 }
-                blocks[at] = Some(block(&wants[at], place, &answer.seen, found, left_out));
+                let view = (&answer.seen, answer.lasting);
+                blocks[at] = Some(block(&wants[at], place, view, found, left_out));
             }
         }
         Ok(blocks.into_iter().flatten().collect())
@@ -231,7 +249,7 @@ impl Postgres {
 fn block(
     want: &Want,
     place: &Place,
-    seen: &Snapshot,
+    (seen, lasting): (&Snapshot, i64),
     mut found: Vec<(Spot, Message)>,
     left_out: bool,
 ) -> Block {
@@ -247,7 +265,9 @@ fn block(
     };
     let upto = *upto;
     let (window, after) = match place {
-        Place::After(snapshot) => (Window { old: snapshot.clone(), new: seen.clone() }, None),
+        Place::After(snapshot) => {
+            (Window { old: snapshot.clone(), new: seen.known(snapshot, lasting) }, None)
+        }
         Place::Inside(window, last) => (window.clone(), Some(*last)),
     };
     let end =
@@ -256,7 +276,7 @@ fn block(
         span: Read { window, after, upto, count: found.len() }.span(),
         messages: found.into_iter().map(|(_, message)| message).collect(),
         end: end.position(),
-        // Behind an older window there may be more; the end of one that was just opened is the end of the shard.
+        // Behind an older window there may be more; behind one that was just opened nothing was seen.
         more: more_in_window || matches!(place, Place::Inside(..)),
     }
 }

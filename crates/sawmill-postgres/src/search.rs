@@ -21,9 +21,10 @@ fn all(tables: &[String], columns: &str, condition: &str) -> String {
     parts.join(" UNION ALL ")
 }
 
-/// The place just before a spot, for whoever begins there: the window from the beginning to now, up to the spot.
+/// The place just before a spot, for whoever begins there: in the window from the beginning to the transaction of the spot.
 fn before(now: &Snapshot, (xid, number): Spot) -> Position {
-    let window = Window { old: Snapshot::default(), new: now.clone() };
+    let old = Snapshot::default();
+    let window = Window { new: now.known(&old, xid), old };
     Place::Inside(window, (xid, number - 1)).position()
 }
 
@@ -56,10 +57,17 @@ impl Postgres {
         // Nobody creates messages at the end of time: all positions are ends, and there is nothing to look for.
         let condition = if since == Timestamp::LATEST { "false" } else { "shard = s AND created_ms >= $1" };
         let first = all(&message_tables(schema, id), "xid, n", condition);
+        let last: Vec<String> = message_tables(schema, id)
+            .iter()
+            .map(|table| {
+                format!("(SELECT xid FROM {table} WHERE shard = s ORDER BY xid DESC, n DESC LIMIT 1)")
+            })
+            .collect();
         let sql = format!(
-            "SELECT f.xid, f.n, pg_current_snapshot()::text, shift
+            "SELECT f.xid, f.n, pg_current_snapshot()::text, shift, greatest({})
              FROM {schema}.meta CROSS JOIN generate_series(0, $2 - 1) AS s
-             LEFT JOIN LATERAL (SELECT * FROM ({first}) AS u ORDER BY xid, n LIMIT 1) AS f ON true ORDER BY s"
+             LEFT JOIN LATERAL (SELECT * FROM ({first}) AS u ORDER BY xid, n LIMIT 1) AS f ON true ORDER BY s",
+            last.join(", ")
         );
         let params: [crate::pool::Param<'_>; 2] =
             [(&from_time(since), Type::INT8), (&i32::from(topic.shards), Type::INT4)];
@@ -71,7 +79,10 @@ impl Postgres {
                     (row.try_get(0).map_err(wrong_row)?, row.try_get(1).map_err(wrong_row)?);
                 Ok(match spot {
                     (Some(xid), Some(number)) => before(&now, (xid, number)),
-                    _ => Place::After(now).position(),
+                    _ => {
+                        let last: Option<i64> = row.try_get(4).map_err(wrong_row)?;
+                        Place::After(now.known(&Snapshot::default(), last.unwrap_or(-1))).position()
+                    }
                 })
             })
             .collect()

@@ -3,6 +3,10 @@
 //! Every message carries the number of the transaction that appended it. Numbers are given out before the commit, so
 //! "all numbers up to here" would lose what commits late. A snapshot says exactly which transactions were over when it
 //! was taken: what is new since then is what was numbered later, and what was still running and has ended meanwhile.
+//!
+//! A server that crashes forgets numbers that it has given out, if nothing that was written under them or later was on its
+//! disk, and gives them out again. So no position may speak of numbers beyond the last one that is known to be on disk: a
+//! message that anybody can see is. See [`Snapshot::known`].
 
 /// The transactions that were over at one moment: all below `end` but those that were still running.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,6 +37,19 @@ impl Snapshot {
             running.split(',').filter(|part| !part.is_empty()).map(number).collect::<Option<_>>()?;
         running.sort_unstable();
         Some(Self { end, running })
+    }
+
+    /// What it says of numbers up to `lasting`, which is one that no crash takes back, and of those that `old` spoke of
+    /// already. In a shard in which no message has a later number this says all that the whole snapshot says.
+    pub(crate) fn known(&self, old: &Self, lasting: i64) -> Self {
+        let end = self.end.min(lasting.saturating_add(1)).max(old.end);
+        Self { end, running: self.running.iter().copied().filter(|xid| *xid < end).collect() }
+    }
+
+    /// This one, without those that have ended in a later one.
+    pub(crate) fn without_ended(&self, later: &Self) -> Self {
+        let running = self.running.iter().copied().filter(|xid| !later.has(*xid)).collect();
+        Self { end: self.end, running }
     }
 
     /// True if the transaction was over.
@@ -83,6 +100,15 @@ mod tests {
         for text in ["", "10", "10:x:", "10:20:a", "10:20"] {
             assert_eq!(Snapshot::parse(text, 0), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_position_speaks_only_of_numbers_that_last() {
+        let (old, seen) = (snapshot("3:8:3,5"), snapshot("5:20:5,11,15"));
+        assert_eq!(seen.known(&old, 12), Snapshot { end: 13, running: vec![5, 11] });
+        assert_eq!(seen.known(&old, 4), Snapshot { end: 8, running: vec![5] });
+        assert_eq!(seen.known(&old, i64::MAX), seen);
+        assert_eq!(old.without_ended(&seen), Snapshot { end: 8, running: vec![5] });
     }
 
     #[test]

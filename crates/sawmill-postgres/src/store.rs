@@ -65,6 +65,10 @@ impl Postgres {
         &self.0.schema
     }
 
+    pub(crate) fn env(&self) -> &Env {
+        self.0.pool.env()
+    }
+
     pub(crate) fn news_desk(&self) -> &News {
         &self.0.news
     }

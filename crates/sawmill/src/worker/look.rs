@@ -88,6 +88,7 @@ impl Foreman {
         self.see_others(me).await?;
         let members = if planted::is(Bug::StaleMembers) { stale } else { self.members.clone() };
         self.adopt(me, &members).await?;
+        self.take_back(me);
         self.let_go();
         if !planted::is(Bug::HintsOnly) {
             self.maybe_anywhere();
@@ -277,6 +278,32 @@ impl Foreman {
             }
         }
         Ok(())
+    }
+
+    /// A crash of the whole store may undo what was written lightly, while this worker lives: then claims of its own are there
+    /// that it has closed. Nobody else would take them as long as it beats; so it works them again, as another would have if
+    /// it had died a moment before the crash. What is written so that it lasts, as under at-most-once, does not come back.
+    fn take_back(&mut self, me: &WorkerId) {
+        for (index, source) in self.sources.iter().enumerate() {
+            let Some((_, state)) = &source.known else { continue };
+            let held = self.shared.bench().tokens(index);
+            let adopted = &self.adopted;
+            let is_known = |token: Token| {
+                held.iter().any(|(_, held)| *held == token)
+                    || adopted.iter().any(|(other, claim)| *other == index && claim.token == token)
+            };
+            let forgotten: Vec<(usize, Claim)> = state
+                .claims
+                .iter()
+                .filter(|claim| claim.owner.as_ref() == Some(me) && !claim.once && !is_known(claim.token))
+                .map(|claim| (index, claim.clone()))
+                .collect();
+            if !forgotten.is_empty() {
+                let key = &self.spec(index).key;
+                tracing::info!(%key, claims = forgotten.len(), "reports were undone by the store: working them again");
+            }
+            self.adopted.extend(forgotten);
+        }
     }
 
     /// Reads the messages of adopted claims again, and takes them in hand.

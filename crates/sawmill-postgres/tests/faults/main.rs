@@ -1,0 +1,144 @@
+//! What happens to servers and to the way to them, under load: they are restarted, they are killed, connections are cut, with
+//! and without a pooler in transaction mode. Nothing that was acknowledged is lost, at-most-once is never doubled, and workers
+//! go on by themselves; how soon is printed.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod load;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use load::{Load, Repeats};
+use sawmill::clock::{Clock, SystemClock};
+use sawmill::log::{Log, Position};
+use sawmill_servers::{Kind, Server};
+use support::{NOW, ids, namespace, open, read, records, soon, stranger, topic};
+use tokio::task::block_in_place;
+
+/// A server of the test's own. Without one the test is skipped, visibly.
+fn server(test: &str) -> Option<Server> {
+    Server::start(Kind::Postgres).map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
+}
+
+fn pooler(test: &str, behind: &Server) -> Option<Server> {
+    Server::pgbouncer(behind).map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
+}
+
+/// Cuts connections at random, for some seconds.
+async fn cut_connections(server: &Server) -> i64 {
+    let admin = stranger(server.url()).await;
+    let (began, mut cut) = (SystemClock.now(), 0i64);
+    while SystemClock.now().since(began) < Duration::from_secs(4) {
+        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                   WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND random() < 0.3";
+        cut += admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+        SystemClock.sleep(Duration::from_millis(60)).await;
+    }
+    cut
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_restarted() {
+    let Some(mut server) = server("a_server_is_restarted") else { return };
+    let mut load = Load::start(server.url()).await;
+    for _ in 0..2 {
+        load.runs(100).await;
+        block_in_place(|| server.stop().and_then(|()| server.restart())).unwrap();
+        load.recovers("a server that was restarted").await;
+    }
+    load.end(Repeats::Never).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_killed() {
+    let Some(mut server) = server("a_server_is_killed") else { return };
+    let mut load = Load::start(server.url()).await;
+    for _ in 0..3 {
+        load.runs(100).await;
+        block_in_place(|| server.kill().and_then(|()| server.restart())).unwrap();
+        load.recovers("a server that was killed").await;
+    }
+    load.end(Repeats::AfterCrash).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_cut() {
+    let Some(server) = server("connections_are_cut") else { return };
+    let mut load = Load::start(server.url()).await;
+    load.runs(100).await;
+    let cut = cut_connections(&server).await;
+    assert!(cut > 20, "only {cut} connections were cut");
+    load.recovers(&format!("{cut} connections that were cut")).await;
+    load.end(Repeats::Never).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_of_it_behind_a_pooler() {
+    let Some(mut server) = server("all_of_it_behind_a_pooler") else { return };
+    let Some(mut pooler) = pooler("all_of_it_behind_a_pooler", &server) else { return };
+    let mut load = Load::start(pooler.url()).await;
+    load.runs(100).await;
+    let cut = cut_connections(&server).await;
+    assert!(cut > 20, "only {cut} connections were cut");
+    load.recovers(&format!("{cut} connections that were cut behind a pooler")).await;
+    block_in_place(|| server.stop().and_then(|()| server.restart())).unwrap();
+    load.recovers("a server that was restarted behind a pooler").await;
+    block_in_place(|| server.kill().and_then(|()| server.restart())).unwrap();
+    load.recovers("a server that was killed behind a pooler").await;
+    block_in_place(|| pooler.kill().and_then(|()| pooler.restart())).unwrap();
+    load.recovers("a pooler that was killed").await;
+    load.end(Repeats::AfterCrash).await;
+}
+
+/// A server that crashes gives out numbers of transactions again that nothing on its disk speaks of. What is pushed under
+/// them must not be taken for read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_that_a_crash_gives_out_again_hide_nothing() {
+    let Some(mut server) = server("numbers_that_a_crash_gives_out_again_hide_nothing") else { return };
+    let log = open(server.url(), &namespace()).await;
+    let topic = topic(&log, "orders", 2).await;
+    log.append(&topic, NOW, records(0, 0..10)).await.unwrap();
+    // Transactions that leave nothing behind but their numbers.
+    let other = stranger(server.url()).await;
+    let burn = async || {
+        for _ in 0..200 {
+            other.batch_execute("BEGIN; SELECT pg_current_xact_id(); ROLLBACK").await.unwrap();
+        }
+        let row = other.query_one("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8", &[]).await;
+        row.unwrap().get::<_, i64>(0)
+    };
+    let before = burn().await;
+    // One reader is in the middle, one has read all, and one has seen that there is nothing.
+    let half = read(&log, &topic, 0, &Position::default(), 5).await;
+    let all = read(&log, &topic, 0, &Position::default(), 100).await;
+    let none = read(&log, &topic, 1, &Position::default(), 100).await;
+    let ends = log.positions(&topic, sawmill::clock::Timestamp::LATEST).await.unwrap();
+    assert!(read(&log, &topic, 0, &all.end, 100).await.messages.is_empty());
+    block_in_place(|| server.kill().and_then(|()| server.restart())).unwrap();
+
+    let again = stranger(server.url()).await;
+    let row =
+        again.query_one("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8", &[]).await.unwrap();
+    let after: i64 = row.get(0);
+    assert!(after < before, "no number is given out again: {before} before the crash, {after} after it");
+    let both: Vec<_> = records(0, [100]).into_iter().chain(records(1, [200])).collect();
+    // Connections that were cut are not used twice.
+    let push = async {
+        while log.append(&topic, NOW, both.clone()).await.is_err() {
+            SystemClock.sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("a push", push).await;
+    let rest = read(&log, &topic, 0, &half.end, 100).await;
+    let mut rest_ids = ids(&rest);
+    if rest.more {
+        rest_ids.extend(ids(&read(&log, &topic, 0, &rest.end, 100).await));
+    }
+    assert_eq!(rest_ids, [5, 6, 7, 8, 9, 100]);
+    assert_eq!(ids(&read(&log, &topic, 0, &all.end, 100).await), [100]);
+    assert_eq!(ids(&read(&log, &topic, 1, &none.end, 100).await), [200]);
+    assert_eq!(ids(&read(&log, &topic, 0, &ends[0], 100).await), [100]);
+    assert_eq!(ids(&read(&log, &topic, 1, &ends[1], 100).await), [200]);
+    assert_eq!(log.reread(&topic, 0, &half.span).await.unwrap(), half.messages);
+}
