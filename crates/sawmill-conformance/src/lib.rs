@@ -28,9 +28,12 @@
 //! name. The promises themselves stand on [`sawmill::log::Log`] and [`sawmill::ledger::Ledger`]. Every check works in a
 //! namespace of its own, so that all of them can run at once on one server.
 //!
-//! [`history`] is for runs with real processes: it records what happened and finds what should not have.
+//! [`history`] is for runs with real processes: it records what happened and finds what should not have. [`load`] measures what a
+//! store asks of its database; [`upgrade`] lets two versions of a program use one.
 
 pub mod history;
+pub mod load;
+pub mod upgrade;
 
 pub mod ledger_commit;
 pub mod ledger_crowd;

@@ -49,7 +49,7 @@ pub enum Reach {
     Nobody,
     /// Those who use the handle through which it was made.
     SameHandle,
-    /// All, other processes included.
+    /// Those who use any handle, at least in the same process.
     EveryHandle,
 }
 

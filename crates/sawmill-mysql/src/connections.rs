@@ -15,7 +15,7 @@ use sawmill::env::Env;
 use sawmill::{Error, ErrorKind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::error::{Failure, explain};
+use crate::error::{Failure, explain_connect, unreachable};
 use crate::sql::Sql;
 
 /// How many connections one store has at most.
@@ -30,10 +30,11 @@ const TRUSTED: Duration = Duration::from_secs(5);
 const KEPT: Duration = Duration::from_secs(60);
 
 /// What every session is set to, so that nothing depends on how the server is set up. Under READ COMMITTED each statement sees
-/// all that was committed before it, and no gaps between rows are locked.
+/// all that was committed before it, and no gaps between rows are locked. A change of tables that waits for somebody's open transaction
+/// makes all others wait behind it: so it gives up soon, and is tried again.
 pub(crate) const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
      SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1,\
-     innodb_lock_wait_timeout = 10, foreign_key_checks = 1, unique_checks = 1;\
+     innodb_lock_wait_timeout = 10, lock_wait_timeout = 3, foreign_key_checks = 1, unique_checks = 1;\
      SET NAMES utf8mb4";
 
 /// The connections of one store.
@@ -97,10 +98,7 @@ impl Connections {
             .within(CONNECTING, Conn::new(self.opts.clone()))
             .await
             .ok_or_else(|| unreachable("it does not answer"))?
-            .map_err(|error| match error {
-                mysql_async::Error::Server(error) => explain(&error),
-                error => unreachable(&error.to_string()),
-            })?;
+            .map_err(|error| explain_connect(&error))?;
         self.shelf.made.fetch_add(1, Ordering::Relaxed);
         Ok(self.line(conn, room))
     }
@@ -130,15 +128,6 @@ impl Connections {
     pub(crate) fn tally(&self) -> (u64, u64) {
         (self.shelf.asked.load(Ordering::Relaxed), self.shelf.made.load(Ordering::Relaxed))
     }
-}
-
-fn unreachable(why: &str) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "the database server cannot be reached; check the host and the port, and that it runs ({why})"
-        ),
-    )
 }
 
 /// A connection in use.

@@ -155,6 +155,44 @@ pub(crate) fn explain(error: &ServerError) -> Error {
     Error::new(kind, format!("{said} ({error})"))
 }
 
+/// The error of a connection that could not be made.
+pub(crate) fn explain_connect(error: &mysql_async::Error) -> Error {
+    use mysql_async::{DriverError, IoError};
+    match error {
+        mysql_async::Error::Server(error) => explain(error),
+        mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => Error::new(
+            ErrorKind::Unsupported,
+            "the server offers no encryption, and ssl-mode asks for it: set the server up for it, or leave ssl-mode out",
+        ),
+        mysql_async::Error::Io(IoError::Io(io)) => match refused_certificate(io) {
+            Some(why) => Error::new(
+                ErrorKind::Invalid,
+                format!("the server's certificate is refused; check ssl-ca and the host's name ({why})"),
+            ),
+            None => unreachable(&io.to_string()),
+        },
+        error => unreachable(&error.to_string()),
+    }
+}
+
+/// Why a certificate was not taken, if it is that.
+fn refused_certificate(io: &std::io::Error) -> Option<&rustls::CertificateError> {
+    match io.get_ref()?.downcast_ref()? {
+        rustls::Error::InvalidCertificate(why) => Some(why),
+        _ => None,
+    }
+}
+
+/// The error of a server that does not answer.
+pub(crate) fn unreachable(why: &str) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the database server cannot be reached; check the host and the port, and that it runs ({why})"
+        ),
+    )
+}
+
 /// The error of something stored that cannot be understood.
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Failure {
     Failure::Refused(Error::new(

@@ -11,10 +11,15 @@
 //! # }
 //! ```
 //!
+//! The way to the server is encrypted with `?ssl-mode=REQUIRED` at the end of the URL. With `?ssl-mode=VERIFY_IDENTITY` the server must
+//! also have a certificate for its name: from one of the public authorities, or from the one in the file
+//! that `&ssl-ca=FILE` names.
+//!
 //! The database must exist; each namespace makes tables of its own in it. A shard's messages have numbers, given out by a row
 //! that is held until the commit: so the order of numbers is the order of commits, and nothing appears behind a
 //! reader's back.
 
+mod address;
 mod append;
 mod bells;
 mod connections;
@@ -23,6 +28,8 @@ mod error;
 mod ledger;
 mod log;
 mod look;
+#[cfg(test)]
+mod migration_tests;
 mod promote;
 mod read;
 mod row;
@@ -34,15 +41,19 @@ mod topics;
 mod tries;
 mod trim;
 
+// Some tests need both the inside of this crate and what tests outside of it share.
+#[cfg(test)]
+extern crate self as sawmill_mysql;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mysql_async::Opts;
 use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
 use sawmill::env::Env;
-use sawmill::{Error, ErrorKind, Result, Sawmill};
+use sawmill::{Error, Result, Sawmill};
 
+use address::opts_of;
 pub use store::{Activity, Mysql};
 
 /// The server's `max_allowed_packet` may allow less.
@@ -53,7 +64,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     idle_poll: Duration::from_millis(500),
 };
 
-/// The engine behind `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, for MySQL and for MariaDB.
+/// The engine behind `mysql://USER:PASSWORD@HOST:PORT/DATABASE?ssl-mode=VERIFY_IDENTITY`, for MySQL and for MariaDB.
 ///
 /// ```
 /// use sawmill::engine::Engine;
@@ -80,9 +91,7 @@ impl Engine for MysqlEngine {
     }
 
     async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<Store> {
-        let mysql = Mysql::open(opts_of(url)?, namespace, Env::system())
-            .await
-            .map_err(|error| Error::new(error.kind(), format!("{url}: {error}")))?;
+        let mysql = Mysql::open(url, namespace).await?;
         Ok(Store { log: Some(Arc::new(mysql.clone())), ledger: Some(Arc::new(mysql)) })
     }
 }
@@ -101,50 +110,4 @@ pub async fn schema_version(url: &str, namespace: &Namespace) -> Result<Option<u
     store::schema_version(opts_of(&url)?, namespace, Env::system())
         .await
         .map_err(|error| Error::new(error.kind(), format!("{url}: {error}")))
-}
-
-fn opts_of(url: &StoreUrl) -> Result<Opts> {
-    let invalid = |said: &str| Error::new(ErrorKind::Invalid, format!("{url}: {said}"));
-    if url.scheme() != "mysql" {
-        return Err(invalid("this engine opens URLs like mysql://user:password@host/database"));
-    }
-    let opts = Opts::from_url(url.with_password()).map_err(|error| {
-        invalid(&format!("this is no URL like mysql://user:password@host:3306/database ({error})"))
-    })?;
-    // Otherwise the driver would give up in the middle of connecting, or worse, go on in the clear.
-    if opts.ssl_opts().is_some() {
-        return Err(invalid(
-            "require_ssl asks for an encrypted connection, and this engine is built without: use a tunnel",
-        ));
-    }
-    match opts.db_name() {
-        Some(name) if !name.is_empty() => Ok(opts),
-        _ => Err(invalid("the database is missing: write mysql://user:password@host/database")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_names_a_database_and_errors_hide_the_password() {
-        let opts = |text: &str| opts_of(&text.parse().unwrap());
-        let good = opts("mysql://me:secret@host:3307/jobs").unwrap();
-        assert_eq!((good.ip_or_hostname(), good.tcp_port(), good.db_name()), ("host", 3307, Some("jobs")));
-        for (text, said) in [
-            ("mysql://me:secret@host", "the database is missing"),
-            ("mysql://me:secret@host/", "the database is missing"),
-            ("mysql://me:secret@host:port/jobs", "no URL like"),
-            ("mysql://me:secret@host/jobs?colour=red", "colour"),
-            ("mysql://me:secret@host/jobs?require_ssl=true", "require_ssl"),
-            ("mysql:jobs", "no URL like"),
-            ("postgres://me:secret@host/jobs", "this engine opens URLs like mysql://"),
-        ] {
-            let error = opts(text).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Invalid);
-            assert!(error.to_string().contains(said), "{text}: {error}");
-            assert!(!error.to_string().contains("secret"), "{error}");
-        }
-    }
 }

@@ -72,13 +72,12 @@ fn tag(namespace: &str) -> String {
     format!("{readable}_{number:016x}")
 }
 
-/// The version of the tables that this program makes and reads.
-pub(crate) const NEWEST: u32 = STEPS.len() as u32;
+/// The statements that lead from one version to the next. Programs that know only the versions before it go on working on the
+/// tables while it is taken and afterwards: so a step adds, and what it adds has a default.
+pub(crate) type Step = fn(&Tables) -> Vec<String>;
 
-/// The statements that lead from one version to the next.
-type Step = fn(&Tables) -> Vec<String>;
-
-const STEPS: &[Step] = &[first];
+/// All steps that this program knows. The version of the tables is how many of them were taken.
+pub(crate) const STEPS: &[Step] = &[first];
 
 /// Messages lie in the order in which they are read. Ids are looked up only where they repeat, so they have a table of their own.
 fn first(tables: &Tables) -> Vec<String> {
@@ -131,17 +130,20 @@ const OPTIONS: &str = "ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 
 pub(crate) async fn prepare(
     connections: &Connections,
     tables: &Tables,
+    steps: &[Step],
     tries: &mut Tries,
 ) -> Result<(), Error> {
     loop {
-        let Err(failure) = prepare_once(connections, tables).await else { return Ok(()) };
+        let Err(failure) = prepare_once(connections, tables, steps).await else { return Ok(()) };
         tries.again(failure).await?;
     }
 }
 
-async fn prepare_once(connections: &Connections, tables: &Tables) -> Result<(), Failure> {
+async fn prepare_once(connections: &Connections, tables: &Tables, steps: &[Step]) -> Result<(), Failure> {
     let mut line = connections.take().await?;
-    if version(&mut line, tables).await? == Some(NEWEST) {
+    let version = version(&mut line, tables).await?;
+    check(tables, version.unwrap_or(0), steps)?;
+    if version == Some(steps.len() as u32) {
         return Ok(());
     }
     // Both may be repeated, and need not wait for the row.
@@ -153,7 +155,7 @@ async fn prepare_once(connections: &Connections, tables: &Tables) -> Result<(), 
     make.then(format_args!("INSERT IGNORE INTO {} VALUES (1,", tables.meta));
     make.bytes(tables.namespace.as_bytes()).add(",0)");
     line.ask(&make).await?;
-    let done = migrate(&mut line, connections, tables).await;
+    let done = migrate(&mut line, connections, tables, steps).await;
     if done.is_err() {
         line.roll_back().await;
     }
@@ -161,26 +163,29 @@ async fn prepare_once(connections: &Connections, tables: &Tables) -> Result<(), 
 }
 
 /// Takes the steps that are not taken yet.
-async fn migrate(line: &mut Line, connections: &Connections, tables: &Tables) -> Result<(), Failure> {
+async fn migrate(
+    line: &mut Line,
+    connections: &Connections,
+    tables: &Tables,
+    steps: &[Step],
+) -> Result<(), Failure> {
     let mut hold = Sql::new("START TRANSACTION");
     hold.then(format_args!("SELECT version FROM {} WHERE id = 1 FOR UPDATE", tables.meta));
     let row = line.begin(&mut hold).await?.pop().and_then(|answer| only(answer.rows));
     let mut row = row.ok_or_else(|| corrupt(format!("no row in table {}", tables.meta)))?;
     let version: u32 = field(&mut row, 0)?;
-    if version > NEWEST {
-        return Err(too_new(tables, version).into());
-    }
+    check(tables, version, steps)?;
     let mut builder = connections.take().await?;
-    for step in STEPS.iter().skip(version as usize) {
+    for step in steps.iter().skip(version as usize) {
         for statement in step(tables) {
             builder.ask(&Sql::new(statement)).await?;
         }
     }
-    let sql = Sql::new(format_args!("UPDATE {} SET version = {NEWEST} WHERE id = 1", tables.meta));
+    let sql = Sql::new(format_args!("UPDATE {} SET version = {} WHERE id = 1", tables.meta, steps.len()));
     line.commit(sql).await.map(|_| ())
 }
 
-/// The version of the tables; `None` if there are none.
+/// The version of the tables, whatever it is; `None` if there are none.
 pub(crate) async fn version(line: &mut Line, tables: &Tables) -> Result<Option<u32>, Failure> {
     let sql = Sql::new(format_args!("SELECT version, namespace FROM {} WHERE id = 1", tables.meta));
     let row = match line.ask(&sql).await {
@@ -197,20 +202,22 @@ pub(crate) async fn version(line: &mut Line, tables: &Tables) -> Result<Option<u
             tables.namespace
         )));
     }
-    if version > NEWEST {
-        return Err(too_new(tables, version).into());
-    }
     Ok(Some(version))
 }
 
-fn too_new(tables: &Tables, version: u32) -> Error {
-    Error::new(
+/// Refuses tables of a version that is not known.
+fn check(tables: &Tables, version: u32, steps: &[Step]) -> Result<(), Error> {
+    if version as usize <= steps.len() {
+        return Ok(());
+    }
+    Err(Error::new(
         ErrorKind::Corrupt,
         format!(
-            "the tables of namespace {} have version {version}, and this program knows versions up to {NEWEST}: use a newer program",
-            tables.namespace
+            "the tables of namespace {} have version {version}, and this program knows versions up to {}: use a newer program",
+            tables.namespace,
+            steps.len()
         ),
-    )
+    ))
 }
 
 #[cfg(test)]

@@ -4,14 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use mysql_async::Opts;
-use sawmill::Result;
-use sawmill::engine::{Capabilities, Namespace};
+use sawmill::engine::{Capabilities, Namespace, StoreUrl};
 use sawmill::env::Env;
+use sawmill::{Error, Result};
 
+use crate::address::opts_of;
 use crate::bells::Bells;
 use crate::connections::{Connections, Line};
 use crate::error::Failure;
-use crate::schema::{self, Tables};
+use crate::schema::{self, STEPS, Step, Tables};
 use crate::server::Server;
 use crate::tries::Tries;
 use crate::{CAPABILITIES, trim};
@@ -25,19 +26,32 @@ pub struct Mysql {
 struct Open {
     tables: Tables,
     server: Server,
-    bells: Bells,
+    bells: Arc<Bells>,
     env: Env,
     connections: Connections,
 }
 
 impl Mysql {
     /// Connects, and makes or migrates the tables of the namespace.
-    pub(crate) async fn open(opts: Opts, namespace: &Namespace, env: Env) -> Result<Self> {
+    pub async fn open(url: &StoreUrl, namespace: &Namespace) -> Result<Self> {
+        Self::open_at(STEPS, url, namespace).await
+    }
+
+    /// The same, as a program would that knows these versions of the tables.
+    pub(crate) async fn open_at(steps: &[Step], url: &StoreUrl, namespace: &Namespace) -> Result<Self> {
+        Self::connect(opts_of(url)?, namespace, steps, Env::system())
+            .await
+            .map_err(|error| Error::new(error.kind(), format!("{url}: {error}")))
+    }
+
+    async fn connect(opts: Opts, namespace: &Namespace, steps: &[Step], env: Env) -> Result<Self> {
+        let database = opts.db_name().unwrap_or_default();
+        let place = format!("{}:{}/{database} {namespace:?}", opts.ip_or_hostname(), opts.tcp_port());
         let connections = Connections::new(opts, env.clone());
         let server = Server::ask(&mut connections.take().await?).await?;
         let tables = Tables::of(namespace);
-        schema::prepare(&connections, &tables, &mut Tries::new(&env)).await?;
-        let open = Open { tables, server, bells: Bells::default(), env, connections };
+        schema::prepare(&connections, &tables, steps, &mut Tries::new(&env)).await?;
+        let open = Open { tables, server, bells: Bells::of(place), env, connections };
         let store = Self { open: Arc::new(open) };
         store.sweep();
         Ok(store)

@@ -32,9 +32,9 @@ impl Factory for OnServer {
         self.0.as_ref().err().cloned()
     }
 
-    /// The server has no way to tell others.
+    /// The server has no way to tell other processes, but those in this one hear of it.
     fn hints_reach(&self) -> Reach {
-        Reach::SameHandle
+        Reach::EveryHandle
     }
 }
 

@@ -24,6 +24,8 @@ mod append;
 mod error;
 mod ledger;
 mod log;
+#[cfg(test)]
+mod migration_tests;
 mod news;
 mod place;
 mod pool;
@@ -33,8 +35,13 @@ mod schema;
 mod search;
 mod snapshot;
 mod store;
+mod tls;
 mod topics;
 mod trim;
+
+// Some tests need both the inside of this crate and what tests outside of it share.
+#[cfg(test)]
+extern crate self as sawmill_postgres;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +63,11 @@ const CAPABILITIES: Capabilities = Capabilities {
 const CONNECTIONS: usize = 8;
 
 /// The engine behind `postgres://user:password@host:port/database`. The database must be there; the schema is made.
+///
+/// `?sslmode=` says how safe the way to the server must be, as to PostgreSQL's own clients: `disable`, `prefer` (the default:
+/// encrypted if the server can, whoever it is), `require` (encrypted), `verify-ca` (and its certificate comes from whom we
+/// trust), `verify-full` (and is for this host). `&sslrootcert=` names the file of certificates to trust; without it, or with
+/// `system`, they are those of the system.
 ///
 /// ```
 /// use sawmill::engine::Engine;

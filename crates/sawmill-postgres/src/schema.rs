@@ -19,7 +19,7 @@ pub(crate) const LOCK_CLASS: i32 = 0x5361_774d;
 ///
 /// Workers of the version before run on while a step is made and afterwards: what it reads and writes must go on to work.
 /// So a step may add tables, and columns that have a default; what is not needed any more goes a version later.
-const STEPS: &[&str] = &[r#"
+pub(crate) const STEPS: &[&str] = &[r#"
     -- shift: what is added to the server's transaction numbers. server: which server they are from.
     CREATE TABLE meta (version int4 NOT NULL, shift int8 NOT NULL, server text NOT NULL);
     INSERT INTO meta VALUES (0, 0, '');
@@ -50,15 +50,14 @@ const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '500ms'";
 const TRIES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Sees to it that the schema is there and is this version's, with these steps after the known ones. Only who finds something
-/// to do takes a lock, so that opening a store waits for nobody. Says which version that is.
-pub(crate) async fn prepare(pool: &Pool, schema: &str, later: &[&str]) -> Result<usize> {
-    let steps: Vec<&str> = STEPS.iter().chain(later).copied().collect();
+/// Sees to it that the schema is there and that all steps are taken. Only who finds something to do takes a lock, so that
+/// opening a store waits for nobody.
+pub(crate) async fn prepare(pool: &Pool, schema: &str, steps: &[&str]) -> Result<()> {
     let mut tries = 1;
     loop {
         let lease = pool.lease().await?;
-        match lease.bounded(async |client| prepare_with(client, schema, &steps).await).await {
-            Ok(()) => return Ok(steps.len()),
+        match lease.bounded(async |client| prepare_with(client, schema, steps).await).await {
+            Ok(()) => return Ok(()),
             Err(failure) if failure.is_locked() && tries < TRIES => tries += 1,
             Err(failure) => return Err(failure.explain(Effect::Reads)),
         }

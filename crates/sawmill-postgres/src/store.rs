@@ -1,12 +1,12 @@
 //! The store: what its log and its ledger share.
 
+use std::fmt;
 use std::sync::Arc;
 
 use sawmill::engine::{Namespace, StoreUrl};
 use sawmill::env::Env;
 use sawmill::topic::Topic;
 use sawmill::{Error, ErrorKind, Result};
-use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, Row, SimpleQueryMessage};
 
 use crate::error::{Effect, Failure};
@@ -14,6 +14,7 @@ use crate::news::News;
 use crate::pool::{Lease, Param, Pool};
 use crate::read::Marks;
 use crate::schema;
+use crate::tls::{Tls, Wish};
 use crate::topics::Turns;
 use crate::trim::Passed;
 
@@ -32,32 +33,37 @@ struct Inner {
     passed: Passed,
 }
 
+/// Which schema of which database, without the password.
+impl fmt::Debug for Postgres {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Postgres({} in {})", self.0.schema, self.0.pool.place())
+    }
+}
+
 impl Postgres {
     /// Opens the store of a namespace, creating or migrating what it needs, with at most so many connections for its calls.
     /// One more is for hints.
     pub async fn open(url: &StoreUrl, namespace: &Namespace, connections: usize) -> Result<Self> {
-        Self::open_later(url, namespace, connections, &[]).await
+        Self::open_at(schema::STEPS, url, namespace, connections).await
     }
 
-    /// As a program of a later version would, which has these steps after those that this one knows: for tests of
-    /// migrations.
-    #[doc(hidden)]
-    pub async fn open_later(
+    /// As a program would that knows these steps of the tables.
+    pub(crate) async fn open_at(
+        steps: &[&str],
         url: &StoreUrl,
         namespace: &Namespace,
         connections: usize,
-        later: &[&str],
     ) -> Result<Self> {
-        let config = config(url)?;
+        let (config, tls) = config(url)?;
         let env = Env::system();
-        let pool = Arc::new(Pool::new(config, url.to_string(), connections, env));
+        let pool = Arc::new(Pool::new(config, tls, url.to_string(), connections, env));
         let schema = schema::name(namespace.as_str());
-        let version = schema::prepare(&pool, &schema, later).await?;
+        schema::prepare(&pool, &schema, steps).await?;
         let news = News::start(pool.clone(), &schema);
         Ok(Self(Arc::new(Inner {
             pool,
             schema,
-            version,
+            version: steps.len(),
             news,
             turns: Turns::default(),
             marks: Marks::default(),
@@ -137,19 +143,17 @@ pub(crate) fn about(topic: &Topic, failure: Failure, effect: Effect) -> Error {
     if failure.is_missing_table() { topic.missing() } else { failure.explain(effect) }
 }
 
-fn config(url: &StoreUrl) -> Result<Config> {
+fn config(url: &StoreUrl) -> Result<(Config, Tls)> {
     let invalid = |said: String| Error::new(ErrorKind::Invalid, format!("{url}: {said}"));
     if !url.rest().starts_with("//") {
         return Err(invalid("write it like postgres://user:password@host:5432/database".to_owned()));
     }
-    let config: Config = url.with_password().parse().map_err(|error: tokio_postgres::Error| {
+    let (rest, wish) = Wish::of(&url.with_password()).map_err(invalid)?;
+    let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
         // The driver's words name an option or a port, never the password.
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         invalid(format!("this is not a URL of PostgreSQL's ({source})"))
     })?;
-    if config.get_ssl_mode() == SslMode::Require {
-        let said = "this build speaks no TLS: use sslmode=disable, or a tunnel";
-        return Err(Error::new(ErrorKind::Unsupported, format!("{url}: {said}")));
-    }
-    Ok(config)
+    config.ssl_mode(wish.ssl_mode());
+    Ok((config, wish.connector().map_err(invalid)?))
 }

@@ -146,7 +146,8 @@ async fn what_is_no_url_of_postgresql_is_refused() {
         ("postgres:jobs", ErrorKind::Invalid, "postgres://user"),
         ("postgres://me:hunter2@host:port/jobs", ErrorKind::Invalid, "not a URL of PostgreSQL's"),
         ("postgres://me:hunter2@host/jobs?speed=high", ErrorKind::Invalid, "speed"),
-        ("postgres://me:hunter2@host/jobs?sslmode=require", ErrorKind::Unsupported, "no TLS"),
+        ("postgres://me:hunter2@host/jobs?sslmode=yes", ErrorKind::Invalid, "verify-full, not"),
+        ("postgres://me:hunter2@host/jobs?sslmode=verify-ca&sslrootcert=/no", ErrorKind::Invalid, "/no"),
     ] {
         refused(url, kind, &[said]).await;
     }

@@ -15,6 +15,8 @@ mod both;
 mod cancel;
 #[path = "../../../sawmill-sqlite/tests/behaviours/claims.rs"]
 mod claims;
+#[path = "../../../sawmill-sqlite/tests/behaviours/databases.rs"]
+mod databases;
 #[path = "../../../sawmill-sqlite/tests/behaviours/desk.rs"]
 mod desk;
 #[path = "../../../sawmill-sqlite/tests/behaviours/due.rs"]

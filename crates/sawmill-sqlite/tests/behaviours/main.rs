@@ -6,6 +6,7 @@ mod batches;
 mod both;
 mod cancel;
 mod claims;
+mod databases;
 mod desk;
 mod due;
 mod engines;

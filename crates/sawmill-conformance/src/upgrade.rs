@@ -1,0 +1,83 @@
+//! Two versions of a program on one store: the newer one changes the tables while workers of the older one run, and neither
+//! disturbs the other.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join;
+use sawmill::env::Env;
+use sawmill::{Context, Sawmill, Worker};
+
+const TOPIC: &str = "upgrade";
+/// How many messages each of the workers must get at each stage.
+const ENOUGH: usize = 200;
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What ran, by payload: on which workers.
+type Runs = Arc<Mutex<BTreeMap<String, Vec<&'static str>>>>;
+
+/// Pushes and works with the older program all along; opens the newer one meanwhile, lets it work beside, and at last the older
+/// one alone again. Every push is taken, and every message runs once.
+pub async fn upgrade(older: &Sawmill, open_newer: impl AsyncFn() -> Sawmill) {
+    older.create_topic(TOPIC).await.expect("a topic");
+    let (runs, stop) = (Runs::default(), AtomicBool::new(false));
+    let pushing = async {
+        let mut pushed = 0;
+        while !stop.load(Ordering::SeqCst) {
+            let batch: Vec<String> = (pushed..pushed + 10).map(|n| n.to_string()).collect();
+            older.push_many(TOPIC, batch).await.expect("the older program pushes");
+            pushed += 10;
+            Env::system().sleep(Duration::from_millis(2)).await;
+        }
+        pushed
+    };
+    let upgrading = async {
+        let first = worker(older, "older", &runs).await;
+        more(&runs, "older").await;
+        let newer = open_newer().await;
+        more(&runs, "older").await;
+        let second = worker(&newer, "newer", &runs).await;
+        more(&runs, "newer").await;
+        more(&runs, "older").await;
+        second.stop().await;
+        more(&runs, "older").await;
+        stop.store(true, Ordering::SeqCst);
+        first.drained().await;
+        first.stop().await;
+    };
+    let (pushed, ()) = join(pushing, upgrading).await;
+    let runs = runs.lock().expect("no handler panics");
+    assert_eq!(runs.len(), pushed, "every message ran");
+    let twice: Vec<_> = runs.iter().filter(|(_, by)| by.len() > 1).collect();
+    assert!(twice.is_empty(), "these ran more than once: {twice:?}");
+}
+
+async fn worker(mill: &Sawmill, name: &'static str, runs: &Runs) -> Worker {
+    let runs = runs.clone();
+    let handler = move |job: Context| {
+        let payload = String::from_utf8_lossy(job.payload()).into_owned();
+        runs.lock().expect("no handler panics").entry(payload).or_default().push(name);
+        async {}
+    };
+    // Nobody dies here, however slow the machine is.
+    mill.worker(TOPIC).ttl(DEADLINE).poll(Duration::from_millis(50)).start(handler).await.expect("a worker")
+}
+
+/// Waits until this worker has run some more.
+async fn more(runs: &Runs, name: &str) {
+    let count = || {
+        let runs = runs.lock().expect("no handler panics");
+        runs.values().flatten().filter(|by| **by == name).count()
+    };
+    let goal = count() + ENOUGH;
+    let reached = async {
+        while count() < goal {
+            Env::system().sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if Env::system().within(DEADLINE, reached).await.is_none() {
+        panic!("the {name} program stands still");
+    }
+}

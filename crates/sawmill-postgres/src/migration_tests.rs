@@ -1,0 +1,98 @@
+//! Two versions of the program on one database. The newer one of these tests knows a step that is not there yet.
+
+use std::sync::Arc;
+
+use futures_util::future::join;
+use sawmill::engine::Namespace;
+use sawmill::env::Env;
+use sawmill::{ErrorKind, Sawmill};
+use sawmill_conformance::upgrade::upgrade;
+
+use crate::Postgres;
+use crate::schema::STEPS;
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+use support::{NOW, namespace, records, server_for, soon, stranger, topic};
+
+/// Tables with one more step.
+fn newer() -> Vec<&'static str> {
+    let step = "ALTER TABLE entry ADD COLUMN rank int4 NOT NULL DEFAULT 0;
+                ALTER TABLE topic ADD COLUMN note text;
+                CREATE TABLE extra (id int4 PRIMARY KEY);";
+    [STEPS, &[step]].concat()
+}
+
+async fn open(url: &str, namespace: &Namespace, steps: &[&str]) -> sawmill::Result<Postgres> {
+    Postgres::open_at(steps, &url.parse().unwrap(), namespace, 4).await
+}
+
+fn mill(store: Postgres) -> Sawmill {
+    let store = Arc::new(store);
+    Sawmill::from_parts(store.clone(), store, Env::system())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g12_a_newer_program_migrates_while_an_older_one_works() {
+    let Some(url) = server_for("g12_a_newer_program_migrates") else { return };
+    let namespace = namespace();
+    let older = mill(open(&url, &namespace, STEPS).await.unwrap());
+    // Two of them come at the same moment; one of them migrates.
+    let steps = newer();
+    let open_newer = async || {
+        let (one, two) = join(open(&url, &namespace, &steps), open(&url, &namespace, &steps)).await;
+        drop(two.unwrap());
+        mill(one.unwrap())
+    };
+    upgrade(&older, open_newer).await;
+
+    let refused = open(&url, &namespace, STEPS).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt);
+    assert!(refused.to_string().contains("use a newer program"), "{refused}");
+    open(&url, &namespace, &steps).await.unwrap();
+}
+
+/// A change of a table waits for whoever has read it and not ended their transaction, and everybody else would wait behind
+/// it: so it gives up, and says that it may be tried again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_has_to_wait_does_not_make_workers_wait() {
+    use sawmill::log::Log;
+    let Some(url) = server_for("a_migration_that_has_to_wait") else { return };
+    let namespace = namespace();
+    let log = open(&url, &namespace, STEPS).await.unwrap();
+    let orders = topic(&log, "orders", 1).await;
+    let stranger = stranger(&url).await;
+    let table = format!("\"sawmill_{}\".entry", namespace.as_str());
+    stranger.batch_execute(&format!("BEGIN; SELECT count(*) FROM {table}")).await.unwrap();
+    let refused = soon("the end of the migration", open(&url, &namespace, &newer())).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    log.append(&orders, NOW, records(0, [5])).await.unwrap();
+    stranger.batch_execute("ROLLBACK").await.unwrap();
+    open(&url, &namespace, &newer()).await.unwrap();
+}
+
+/// Tables of topics, too, are of a version: who runs and knows only older ones makes none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_program_makes_no_tables_beside_newer_ones() {
+    use sawmill::log::Log;
+    use sawmill::topic::TopicSpec;
+    let Some(url) = server_for("an_older_program_makes_no_tables_beside_newer_ones") else { return };
+    let namespace = namespace();
+    let older = open(&url, &namespace, STEPS).await.unwrap();
+    let orders = topic(&older, "orders", 1).await;
+    let newer = open(&url, &namespace, &newer()).await.unwrap();
+    let more = TopicSpec::new("more".parse().unwrap());
+    let refused = older.create_topic(&more).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt);
+    assert!(refused.to_string().contains("use a newer program"), "{refused}");
+    assert_eq!(newer.topic(&more.name).await.unwrap(), None, "nothing is left of it");
+    // What is there both find and use.
+    assert_eq!(
+        older.create_topic(&TopicSpec { shards: 1, ..TopicSpec::new(orders.name.clone()) }).await.unwrap(),
+        orders
+    );
+    older.append(&orders, NOW, records(0, [1])).await.unwrap();
+    newer.append(&orders, NOW, records(0, [2])).await.unwrap();
+    newer.create_topic(&more).await.unwrap();
+    assert_eq!(older.backlog(&orders, &[(0, Default::default())]).await.unwrap().ready, [2]);
+}
