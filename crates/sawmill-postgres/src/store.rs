@@ -148,7 +148,7 @@ fn config(url: &StoreUrl) -> Result<(Config, Tls)> {
     if !url.rest().starts_with("//") {
         return Err(invalid("write it like postgres://user:password@host:5432/database".to_owned()));
     }
-    let (rest, wish) = Wish::of(&url.with_password()).map_err(invalid)?;
+    let (rest, wish) = Wish::of(url.with_password()).map_err(invalid)?;
     let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
         // The driver's words name an option or a port, never the password.
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
