@@ -25,12 +25,16 @@ pub(crate) async fn next_due(
     topic: &Topic,
 ) -> Result<Option<Timestamp>, Failure> {
     let id = topic_id(topic)?;
-    let sql = Sql::new(format_args!("SELECT MIN(due_ms) FROM {} WHERE topic = {id}", tables.aside));
+    let sql = Sql::new(format_args!(
+        "SELECT MIN(due_ms), EXISTS (SELECT 1 FROM {} WHERE topic = {id}) FROM {} WHERE topic = {id}",
+        tables.shard, tables.aside
+    ));
     let row = line.ask(&sql).await?.pop().and_then(|answer| only(answer.rows));
-    let next: Option<u64> = row.map_or(Ok(None), |mut row| field(&mut row, 0))?;
-    if next.is_none() {
-        // Nothing is kept aside for a topic that is not there.
-        counter::all(line, tables, topic).await?;
+    let Some(mut row) = row else { return Ok(None) };
+    let (next, is_there): (Option<u64>, bool) = (field(&mut row, 0)?, field(&mut row, 1)?);
+    // Nothing is kept aside for a topic that is not there.
+    if next.is_none() && !is_there {
+        return Err(topic.missing().into());
     }
     Ok(next.map(Timestamp::from_millis))
 }
