@@ -34,6 +34,8 @@ pub(crate) struct Tables {
     pub(crate) entry: String,
     /// Messages that a handler has finished within a transaction of its own.
     pub(crate) finished: String,
+    /// When the server was started.
+    pub(crate) server: String,
 }
 
 impl Tables {
@@ -51,6 +53,7 @@ impl Tables {
             leftover: table("leftover"),
             entry: table("entry"),
             finished: table("finished"),
+            server: table("server"),
         }
     }
 }
@@ -80,7 +83,7 @@ fn tag(namespace: &str) -> String {
 pub(crate) type Step = fn(&Tables) -> Vec<String>;
 
 /// All steps that this program knows. The version of the tables is how many of them were taken.
-pub(crate) const STEPS: &[Step] = &[first, second];
+pub(crate) const STEPS: &[Step] = &[first, second, third];
 
 /// Messages lie in the order in which they are read. Ids are looked up only where they repeat, so they have a table of their own.
 fn first(tables: &Tables) -> Vec<String> {
@@ -127,8 +130,17 @@ fn first(tables: &Tables) -> Vec<String> {
     ]
 }
 
-/// Messages that a handler has finished within a transaction of its own, and the group that it is of.
+/// The server's present life: see [`life`](crate::life).
 fn second(tables: &Tables) -> Vec<String> {
+    let columns = "id TINYINT UNSIGNED NOT NULL PRIMARY KEY, started BIGINT UNSIGNED NOT NULL";
+    vec![
+        format!("CREATE TABLE IF NOT EXISTS {} ({columns}) {OPTIONS}", tables.server),
+        format!("INSERT IGNORE INTO {} VALUES (1, 0)", tables.server),
+    ]
+}
+
+/// Messages that a handler has finished within a transaction of its own, and the group that it is of.
+fn third(tables: &Tables) -> Vec<String> {
     let columns = "id BINARY(16) NOT NULL, reader VARBINARY(255) NOT NULL,
          at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (id, reader), KEY at (at)";
     vec![format!("CREATE TABLE IF NOT EXISTS {} ({columns}) {OPTIONS}", tables.finished)]

@@ -23,6 +23,8 @@ pub(crate) struct Server {
     pub(crate) packet: usize,
     /// It is one of a Galera cluster.
     pub(crate) galera: bool,
+    /// The table that says for how long it runs.
+    pub(crate) status: &'static str,
 }
 
 impl Server {
@@ -47,7 +49,12 @@ impl Server {
         check_version(&version)?;
         check_innodb(innodb.as_deref())?;
         check_packet(packet)?;
-        Ok(Self { packet: packet - MARGIN, galera })
+        let status = if is_mariadb(&version) {
+            "information_schema.global_status"
+        } else {
+            "performance_schema.global_status"
+        };
+        Ok(Self { packet: packet - MARGIN, status, galera })
     }
 
     /// The most bytes a payload may have, so that a message fits into one packet, whatever its bytes are.
@@ -68,11 +75,7 @@ fn check_version(version: &str) -> Result<(), Error> {
     let mut numbers =
         version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let (name, least) = if version.to_ascii_lowercase().contains("mariadb") {
-        ("MariaDB", (10, 6))
-    } else {
-        ("MySQL", (8, 0))
-    };
+    let (name, least) = if is_mariadb(version) { ("MariaDB", (10, 6)) } else { ("MySQL", (8, 0)) };
     if found >= least {
         return Ok(());
     }
@@ -83,6 +86,10 @@ fn check_version(version: &str) -> Result<(), Error> {
             least.0, least.1
         ),
     ))
+}
+
+fn is_mariadb(version: &str) -> bool {
+    version.to_ascii_lowercase().contains("mariadb")
 }
 
 fn check_innodb(support: Option<&str>) -> Result<(), Error> {
@@ -154,7 +161,7 @@ mod tests {
     #[test]
     fn payloads_are_as_large_as_a_packet_allows() {
         let payload =
-            |packet: usize| Server { galera: false, packet: packet - MARGIN }.max_payload_bytes(16 << 20);
+            |packet: usize| Server { packet: packet - MARGIN, status: "", galera: false }.max_payload_bytes(16 << 20);
         assert!(payload(4 << 20) > 512 << 10);
         assert!(payload(16 << 20) > 7 << 20 && payload(16 << 20) < 8 << 20);
         assert_eq!(payload(64 << 20), 16 << 20);
