@@ -66,6 +66,7 @@ async fn starts(subject: &dyn Subject, count: usize, pause: Duration) -> Result<
     }
     worker.drained().await;
     worker.stop().await;
+    drop(worker);
     opened.close().await?;
     subject.remove(&store).await?;
     let started = started.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -54,6 +54,7 @@ pub(crate) async fn measure(
     pin.release().await?;
     worker.drained().await;
     worker.stop().await;
+    drop(worker);
     opened.close().await?;
     subject.remove(&store).await?;
     let (first, last) = (rates.first().copied().unwrap_or(0.0), rates.last().copied().unwrap_or(0.0));

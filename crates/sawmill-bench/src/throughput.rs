@@ -167,6 +167,7 @@ async fn sawmill(subject: &dyn Subject, name: &str, messages: usize) -> Result<O
     };
     let (worked, worker) = seconds(working).await?;
     let counts = worker.stop().await;
+    drop(worker);
     assert_eq!(mill.status("bench", "default").await?.done, messages as u64, "everything is acknowledged");
     let total = opened.close().await?.since(before);
     subject.remove(&store).await?;
