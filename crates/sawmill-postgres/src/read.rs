@@ -9,7 +9,7 @@ use sawmill::{Message, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::error::{Effect, corrupt};
+use crate::error::corrupt;
 use crate::place::{Place, Read, Window};
 use crate::row::{COLUMNS, from_shard, message};
 use crate::snapshot::{Range, Snapshot, Spot, ranges};
@@ -67,8 +67,9 @@ fn select(tables: &[String]) -> String {
         .iter()
         .map(|table| {
             format!(
-                "SELECT xid, n, {COLUMNS} FROM {table} WHERE shard = ($4::int2[])[i]
-                 AND (xid, n) > (($5::int8[])[i], ($6::int8[])[i]) AND xid < ($7::int8[])[i]"
+                "(SELECT xid, n, {COLUMNS} FROM {table} WHERE shard = ($4::int2[])[i]
+                  AND (xid, n) > (($5::int8[])[i], ($6::int8[])[i]) AND xid < ($7::int8[])[i]
+                  ORDER BY xid, n LIMIT w.most)"
             )
         })
         .collect();
@@ -113,9 +114,8 @@ impl Postgres {
     async fn select(&self, topic: &Topic, parts: &Parts) -> Result<Answer> {
         let sql = select(&message_tables(self.schema(), topic_id(topic)?));
         let rows = self
-            .query_topic(
+            .query_in_order(
                 topic,
-                Effect::Reads,
                 &sql,
                 &[
                     (&parts.first, Type::INT4_ARRAY),
