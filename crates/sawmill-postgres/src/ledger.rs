@@ -124,7 +124,7 @@ fn script(schema: &str, write: &Write, current: i64, sync: &str) -> String {
 }
 
 /// As a text stands in a statement.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
