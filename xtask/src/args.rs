@@ -26,7 +26,9 @@ pub(crate) enum Task {
         start: u64,
     },
     Bench {
-        package: &'static str,
+        engine: &'static str,
+        /// What must run for it.
+        server: Option<Engine>,
         args: Vec<String>,
     },
 }
@@ -44,10 +46,12 @@ impl fmt::Display for UsageError {
 /// Far from the seeds that the gate tries, which start at the bottom.
 const SOAK_START: u64 = 1_000_000;
 
-/// The engines that can be measured, and the package whose `bench` example does it.
-const BENCHES: &[(&str, &str)] = &[("sqlite", "sawmill-sqlite")];
+/// The engines that can be measured, and the servers that they need.
+const BENCHES: &[(&str, Option<Engine>)] =
+    &[("sqlite", None), ("postgres", Some(Engine::Postgres)), ("mysql", Some(Engine::Mariadb))];
 /// What a benchmark may be told, and goes to it as it is: options with a number, and those that stand alone.
-const BENCH_NUMBERS: &[&str] = &["--n", "--rounds", "--latency-seconds", "--backlog", "--idle-seconds"];
+const BENCH_NUMBERS: &[&str] =
+    &["--n", "--rounds", "--latency-seconds", "--backlog", "--idle-seconds", "--pin"];
 const BENCH_FLAGS: &[&str] = &["--quick", "--json"];
 
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, UsageError> {
@@ -99,7 +103,7 @@ fn meant_bench(typed: &mut Typed) -> Result<Task, UsageError> {
     let Some(engine) = typed.word() else {
         return Err(UsageError(format!("bench needs an engine: {names}")));
     };
-    let Some((_, package)) = BENCHES.iter().find(|(known, _)| *known == engine) else {
+    let Some((engine, server)) = BENCHES.iter().find(|(known, _)| *known == engine) else {
         return Err(UsageError(format!("there is no benchmark of `{engine}`; there is {names}")));
     };
     let mut args = Vec::new();
@@ -112,7 +116,7 @@ fn meant_bench(typed: &mut Typed) -> Result<Task, UsageError> {
         args.extend(["--only".to_owned(), only]);
     }
     args.extend(BENCH_FLAGS.iter().filter(|name| typed.flag(name)).map(|name| (*name).to_owned()));
-    Ok(Task::Bench { package, args })
+    Ok(Task::Bench { engine, server: *server, args })
 }
 
 fn meant_engines(typed: &mut Typed) -> Result<Task, UsageError> {
@@ -260,8 +264,11 @@ mod tests {
         let args = ["--n", "500", "--only", "idle", "--json"].map(String::from).to_vec();
         assert_eq!(
             parsed("bench sqlite --json --only idle --n=500"),
-            Ok(Task::Bench { package: "sawmill-sqlite", args })
+            Ok(Task::Bench { engine: "sqlite", server: None, args })
         );
+        let args = ["--pin", "300"].map(String::from).to_vec();
+        let server = Some(Engine::Mariadb);
+        assert_eq!(parsed("bench mysql --pin 300"), Ok(Task::Bench { engine: "mysql", server, args }));
     }
 
     #[test]
@@ -279,7 +286,7 @@ mod tests {
             ("engines sideways", "`sideways`"),
             ("engines up oracle", "`oracle`; there is postgres, postgres-18, pgbouncer, mariadb"),
             ("engines down postgres", "`postgres`"),
-            ("bench", "needs an engine: sqlite"),
+            ("bench", "needs an engine: sqlite, postgres, mysql"),
             ("bench oracle", "`oracle`"),
             ("bench sqlite --n -1", "`-1`"),
             ("bench sqlite --fast", "`--fast`"),

@@ -17,6 +17,7 @@ mod tools;
 use std::process::ExitCode;
 
 use args::Task;
+use engines::{Engine, Engines};
 use run::Invocation;
 
 const HELP: &str = "\
@@ -34,7 +35,7 @@ Tasks:
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      Run the simulation for long, on seeds the gate does not try
       --start SEED            First seed [default: 1000000]
-  bench ENGINE              Measure an engine beside its raw store: sqlite
+  bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql
       --quick                 A small run, to see that it works
       --only PART[,PART]      Measure these only: throughput, single, latency, backlog, idle
       --n N                   Messages pushed and worked in a round [default: 500000]
@@ -42,6 +43,8 @@ Tasks:
       --latency-seconds N     How long to push now and then [default: 10]
       --backlog N             Messages that wait in the larger backlog [default: 5000000]
       --idle-seconds N        How long to watch an idle worker [default: 20]
+      --pin SECONDS           Hold a transaction open for so long, and measure only what that does:
+                              postgres, mysql
       --json                  Print the figures as JSON
   help                      Show this text
 
@@ -53,14 +56,15 @@ Examples:
   cargo xtask sim --mutants                 does the simulation find the planted bugs?
   cargo xtask soak --start 5000000          twenty thousand new seeds
   cargo xtask bench sqlite                  all figures, in some minutes
+  cargo xtask bench postgres --pin 300      does the rate decay while somebody holds a transaction open?
   cargo xtask bench sqlite --only idle      what a worker costs that has nothing to do
 
 Environment:
   CI=true                  A skipped test or step is a failure
-  SAWMILL_TEST_POSTGRES    A PostgreSQL for the tests [default: `test` starts one]
-  SAWMILL_TEST_POSTGRES_18 A newer PostgreSQL for the tests [default: `test` starts one]
-  SAWMILL_TEST_PGBOUNCER   A pooler in transaction mode for the tests [default: `test` starts one]
-  SAWMILL_TEST_MYSQL       A MariaDB or MySQL for the tests [default: `test` starts one]
+  SAWMILL_TEST_POSTGRES    A PostgreSQL for tests and benchmarks [default: one is started]
+  SAWMILL_TEST_POSTGRES_18 A newer PostgreSQL for tests [default: one is started]
+  SAWMILL_TEST_PGBOUNCER   A pooler in transaction mode for tests [default: one is started]
+  SAWMILL_TEST_MYSQL       A MariaDB or MySQL for tests and benchmarks [default: one is started]
   CARGO_TARGET_DIR         Where builds and tools go [default: target]
 
 The last line of `test` reads: N passed, M failed, K skipped
@@ -93,7 +97,7 @@ fn perform(task: &Task) -> ExitCode {
         Task::EnginesDown => engines::down(),
         Task::Sim { args } => pass_on(&sim(args)),
         Task::Soak { start } => pass_on(&soak(*start)),
-        Task::Bench { package, args } => pass_on(&bench(package, args)),
+        Task::Bench { engine, server, args } => measure(engine, *server, args),
     }
 }
 
@@ -110,8 +114,25 @@ fn soak(start: u64) -> Invocation {
     sim(&["--seeds".into(), "20000".into(), "--start".into(), start.to_string()])
 }
 
-fn bench(package: &str, args: &[String]) -> Invocation {
-    Invocation::cargo(&["run", "--release", "-p", package, "--example", "bench", "--"]).args(args)
+fn bench(engine: &str, args: &[String]) -> Invocation {
+    Invocation::cargo(&["run", "--release", "-p", "sawmill-bench", "--", engine]).args(args)
+}
+
+/// Runs a benchmark, on a server that is started for it unless there is one.
+fn measure(engine: &str, server: Option<Engine>, args: &[String]) -> ExitCode {
+    let (mut engines, mut bench) = (Engines::default(), bench(engine, args));
+    if let Some(server) = server {
+        match engines.need(server) {
+            Ok(url) => bench = bench.env(server.variable(), url),
+            Err(why) => {
+                eprintln!("error: {} cannot be had: {why}", server.name());
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let code = pass_on(&bench);
+    engines.end();
+    code
 }
 
 /// Runs one program on the caller's terminal and answers with its exit code.
@@ -156,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_is_an_example_of_its_engine() {
+    fn a_benchmark_is_told_its_engine_and_its_options() {
         assert_eq!(
-            bench("sawmill-sqlite", &words("--n 10 --json")).to_string(),
-            "cargo run --release -p sawmill-sqlite --example bench -- --n 10 --json"
+            bench("sqlite", &words("--n 10 --json")).to_string(),
+            "cargo run --release -p sawmill-bench -- sqlite --n 10 --json"
         );
     }
 }

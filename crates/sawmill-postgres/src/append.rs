@@ -9,6 +9,7 @@ use sawmill::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use crate::copy;
 use crate::error::{Effect, Failure, corrupt};
 use crate::pool::Param;
 use crate::row::{Id, from_shard, from_time, to_time};
@@ -95,6 +96,10 @@ impl Postgres {
             return Err(Error::new(ErrorKind::TooLarge, said));
         }
         let turn = self.turn(topic).await?;
+        let is_new = |record: &Record| !record.repeatable && record.message.due.is_none_or(|due| due <= now);
+        if records.len() >= copy::MANY && records.iter().all(is_new) {
+            return self.copy_new(topic, turn, records).await;
+        }
         let (mut columns, mut seen) = (Columns::default(), HashSet::new());
         for record in records {
             // An id that stands twice in one call is added once; the first counts.
@@ -111,6 +116,18 @@ impl Postgres {
             self.insert_new(topic, turn)?
         };
         self.query_topic(topic, Effect::Writes, &sql, &columns.params()).await?;
+        self.news_desk().messages_changed();
+        Ok(())
+    }
+
+    /// Many messages that are due and cannot be there yet.
+    async fn copy_new(&self, topic: &Topic, turn: usize, records: &[Record]) -> Result<()> {
+        let (schema, id) = (self.schema(), topic_id(topic)?);
+        let (table, number) = (&message_tables(schema, id)[turn], format!("SELECT {}", xid(schema)));
+        let lease = self.lease().await?;
+        let copied =
+            lease.entire(async |client| copy::copy(client, table, COLUMNS, &number, records).await).await;
+        copied.map_err(|failure| about(topic, failure, Effect::Writes))?;
         self.news_desk().messages_changed();
         Ok(())
     }

@@ -65,6 +65,11 @@ impl Failure {
         self.state().is_some_and(|state| *state == SqlState::UNDEFINED_TABLE)
     }
 
+    /// True if the connection is gone. An idle one may have been cut long ago: what only reads may be asked again.
+    pub(crate) fn is_cut(&self) -> bool {
+        matches!(self, Self::Database(error) if error.is_closed())
+    }
+
     /// True if others held a lock for too long.
     pub(crate) fn is_locked(&self) -> bool {
         self.state().is_some_and(|state| *state == SqlState::LOCK_NOT_AVAILABLE)

@@ -21,6 +21,7 @@
 //! ```
 
 mod append;
+mod copy;
 mod error;
 mod ledger;
 mod log;

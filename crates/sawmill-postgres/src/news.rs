@@ -12,11 +12,11 @@ use std::time::Duration;
 use futures_util::future::select;
 use sawmill::log::Hints;
 use tokio::sync::{mpsc, watch};
-use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
 use crate::error::Effect;
-use crate::pool::{Param, Pool};
+use crate::ledger::quoted;
+use crate::pool::Pool;
 
 /// After telling others, so long is waited for more to tell.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -116,10 +116,16 @@ const ECHO_CALL: &str = "?";
 
 impl Voice {
     async fn say(&self, what: &str) {
-        let payload = format!("{what}{}", self.me);
-        let params: [Param<'_>; 2] = [(&self.channel, Type::TEXT), (&payload, Type::TEXT)];
-        // A hint may be lost.
-        let said = self.pool.query(Effect::Writes, "SELECT pg_notify($1, $2)", &params).await;
+        // A hint may be lost. So nobody need wait until the disk has it: it would, because notifying counts as writing.
+        let script = format!(
+            "SET LOCAL synchronous_commit = off; SELECT pg_notify({}, {})",
+            quoted(&self.channel),
+            quoted(&format!("{what}{}", self.me))
+        );
+        let said = match self.pool.lease().await {
+            Ok(lease) => lease.bounded(async |client| Ok(client.batch_execute(&script).await?)).await,
+            Err(error) => Err(error.into()),
+        };
         if let Err(failure) = said {
             tracing::debug!(error = %failure.explain(Effect::Writes), "others were not told of changes");
         }

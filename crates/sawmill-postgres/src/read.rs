@@ -9,7 +9,7 @@ use sawmill::{Message, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::error::{Effect, corrupt};
+use crate::error::corrupt;
 use crate::place::{Place, Read, Window};
 use crate::row::{COLUMNS, from_shard, message};
 use crate::snapshot::{Range, Snapshot, Spot, ranges};
@@ -70,16 +70,17 @@ fn select(tables: &[String]) -> String {
         .iter()
         .map(|table| {
             format!(
-                "SELECT xid, n, {COLUMNS} FROM {table} WHERE shard = ($4::int2[])[i]
-                 AND (xid, n) > (($5::int8[])[i], ($6::int8[])[i]) AND xid < ($7::int8[])[i]"
+                "(SELECT xid, n, {COLUMNS} FROM {table} WHERE shard = ($4::int2[])[i]
+                  AND (xid, n) > (($5::int8[])[i], ($6::int8[])[i]) AND xid < ($7::int8[])[i]
+                  ORDER BY xid, n LIMIT w.most)"
             )
         })
         .collect();
     format!(
-        "SELECT NULL::int8, ({last}), NULL::int8, NULL::uuid, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea,
-             NULL::bytea, pg_current_snapshot()::text, shift, NULL::int8 FROM {meta}.meta
+        "SELECT NULL::int8, shift, ({last}), NULL::uuid, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea,
+             convert_to(pg_current_snapshot()::text, 'UTF8') FROM {meta}.meta
          UNION ALL
-         SELECT want, xid, n, {COLUMNS}, NULL, NULL, bytes FROM (
+         SELECT want, xid, n, {COLUMNS} FROM (
              SELECT w.want, b.*, sum(octet_length(b.payload)) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
              FROM unnest($1::int4[], $2::int4[], $3::int8[]) WITH ORDINALITY AS w(lo, hi, most, want)
              CROSS JOIN LATERAL (
@@ -125,9 +126,8 @@ impl Postgres {
     async fn select(&self, topic: &Topic, parts: &Parts) -> Result<Answer> {
         let sql = select(&message_tables(self.schema(), topic_id(topic)?));
         let rows = self
-            .query_topic(
+            .query_in_order(
                 topic,
-                Effect::Reads,
                 &sql,
                 &[
                     (&parts.first, Type::INT4_ARRAY),
@@ -143,28 +143,28 @@ impl Postgres {
             .await?;
         let (mut seen, mut lasting) = (None, 0);
         let mut found: Vec<Vec<(Spot, Message)>> = parts.limits.iter().map(|_| Vec::new()).collect();
-        let mut cut = None;
+        let (mut cut, mut bytes) = (None, 0);
         for row in &rows {
             let Some(want) = row.try_get::<_, Option<i64>>(0).map_err(wrong_row)? else {
-                seen = Some(snapshot(row, 9)?);
-                lasting = lasting.max(row.try_get::<_, Option<i64>>(1).map_err(wrong_row)?.unwrap_or(0));
+                seen = Some(snapshot_among_messages(row)?);
+                lasting = lasting.max(row.try_get::<_, Option<i64>>(2).map_err(wrong_row)?.unwrap_or(0));
                 continue;
             };
             let strange = || corrupt("messages out of their order");
             let want = usize::try_from(want - 1).map_err(|_| strange())?;
-            let (xid, n, bytes): (i64, i64, i64) = (
-                row.try_get(1).map_err(wrong_row)?,
-                row.try_get(2).map_err(wrong_row)?,
-                row.try_get(11).map_err(wrong_row)?,
-            );
+            let (xid, n): (i64, i64) =
+                (row.try_get(1).map_err(wrong_row)?, row.try_get(2).map_err(wrong_row)?);
             let wish = found.get_mut(want).ok_or_else(strange)?;
             // What is read is cut at a limit, so it must have come in order.
             if wish.last().is_some_and(|(last, _)| *last >= (xid, n)) {
                 return Err(strange());
             }
             lasting = lasting.max(xid);
-            wish.push(((xid, n), message(row, 3)?));
-            if bytes >= BLOCK_BYTES {
+            let message = message(row, 3)?;
+            bytes += message.payload.len() as u64;
+            wish.push(((xid, n), message));
+            // Here the statement has ended too.
+            if bytes >= BLOCK_BYTES.unsigned_abs() {
                 cut = Some(want);
             }
         }
@@ -279,6 +279,14 @@ fn block(
         // Behind an older window there may be more; behind one that was just opened nothing was seen.
         more: more_in_window || matches!(place, Place::Inside(..)),
     }
+}
+
+/// The snapshot in the row of [`select`] that is not a message's: no column is sent for it with every message.
+fn snapshot_among_messages(row: &Row) -> Result<Snapshot> {
+    let (shift, text): (i64, &[u8]) =
+        (row.try_get(1).map_err(wrong_row)?, row.try_get(8).map_err(wrong_row)?);
+    let text = String::from_utf8_lossy(text);
+    Snapshot::parse(&text, shift).ok_or_else(|| corrupt(format!("the snapshot {text}")))
 }
 
 /// The snapshot in this column of a row, and its shift in the next.

@@ -1,20 +1,19 @@
 //! This program again, as a process of its own that does one thing and says what it cost.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use sawmill::Context;
 use sawmill::clock::{Clock, Moment, SystemClock, Timestamp};
 use sawmill::dice::SystemDice;
 use sawmill::env::{Env, Spawn};
-use sawmill::{Context, Sawmill};
-use sawmill_sqlite::Sqlite;
 use tokio::sync::oneshot;
 
-use crate::{Failure, throughput, url};
+use crate::subject::Subject;
+use crate::{Failure, throughput};
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -30,10 +29,11 @@ impl Said {
     }
 }
 
-/// Starts a child and waits for its end.
+/// Starts a child for the same engine and waits for its end.
 pub(crate) fn start(job: &[&str]) -> Result<Said, Failure> {
-    let output =
-        Command::new(std::env::current_exe()?).arg("child").args(job).stderr(Stdio::inherit()).output()?;
+    let engine = std::env::args().nth(1).unwrap_or_default();
+    let mut child = Command::new(std::env::current_exe()?);
+    let output = child.args([&engine, "child"]).args(job).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(format!("the child that was to {} ended with {}", job[0], output.status).into());
     }
@@ -46,14 +46,12 @@ pub(crate) fn start(job: &[&str]) -> Result<Said, Failure> {
 }
 
 /// What the child does.
-pub(crate) fn run(runtime: &tokio::runtime::Runtime, job: &[String]) -> Result<(), Failure> {
+pub(crate) async fn run(subject: &dyn Subject, job: &[String]) -> Result<(), Failure> {
     let job: Vec<&str> = job.iter().map(String::as_str).collect();
     match job[..] {
-        ["push", path, count] => runtime.block_on(push(Path::new(path), count.parse()?)),
-        ["work", path, group, count] => runtime.block_on(work(Path::new(path), group, count.parse()?)),
-        ["idle", path, seconds] => {
-            runtime.block_on(idle(Path::new(path), Duration::from_secs(seconds.parse()?)))
-        }
+        ["push", store, count] => push(subject, store, count.parse()?).await,
+        ["work", store, group, count] => work(subject, store, group, count.parse()?).await,
+        ["idle", store, seconds] => idle(subject, store, Duration::from_secs(seconds.parse()?)).await,
         _ => Err("a child does not know what to do".into()),
     }
 }
@@ -62,16 +60,16 @@ fn say(name: &str, number: impl std::fmt::Display) {
     println!("{name}={number}");
 }
 
-async fn push(path: &Path, count: usize) -> Result<(), Failure> {
-    let mill = sawmill_sqlite::open(&url(path)).await?;
-    mill.create_topic("bench").await?;
-    throughput::push(&mill, "bench", count).await
+async fn push(subject: &dyn Subject, store: &str, count: usize) -> Result<(), Failure> {
+    let opened = subject.open(store, Env::system()).await?;
+    opened.mill().create_topic("bench").await?;
+    throughput::push(opened.mill(), "bench", count).await
 }
 
 /// Works messages until so many have been handled, and says how long that took from the first one.
-async fn work(path: &Path, group: &str, count: u64) -> Result<(), Failure> {
+async fn work(subject: &dyn Subject, store: &str, group: &str, count: u64) -> Result<(), Failure> {
     let env = Env::system();
-    let mill = sawmill_sqlite::open(&url(path)).await?;
+    let opened = subject.open(store, env.clone()).await?;
     let (first, begun) = oneshot::channel();
     let (last, ended) = oneshot::channel();
     let marks = std::sync::Mutex::new((Some(first), Some(last)));
@@ -86,7 +84,7 @@ async fn work(path: &Path, group: &str, count: u64) -> Result<(), Failure> {
         }
         async {}
     };
-    let worker = mill.worker("bench").group(group).start(handler).await?;
+    let worker = opened.mill().worker("bench").group(group).start(handler).await?;
     let (begun, ended): (Moment, Moment) = (begun.await?, ended.await?);
     worker.stop().await;
     say("seconds", ended.since(begun).as_secs_f64());
@@ -95,25 +93,24 @@ async fn work(path: &Path, group: &str, count: u64) -> Result<(), Failure> {
 }
 
 /// Leaves a worker alone, and says what it did meanwhile.
-async fn idle(path: &Path, time: Duration) -> Result<(), Failure> {
+async fn idle(subject: &dyn Subject, store: &str, time: Duration) -> Result<(), Failure> {
     let timers = Timers::default();
-    let sqlite = Arc::new(Sqlite::open(path, &Default::default())?);
-    let env = Env::new(timers.clone(), SystemDice, HereSpawn);
-    let mill = Sawmill::from_parts(sqlite.clone(), sqlite.clone(), env);
+    let opened = subject.open(store, Env::new(timers.clone(), SystemDice, HereSpawn)).await?;
+    let mill = opened.mill();
     mill.create_topic("bench").await?;
     let worker = mill.worker("bench").start(|_: Context| async {}).await?;
     mill.push("bench", "the last one for a while").await?;
     worker.drained().await;
     SystemClock.sleep(SETTLING).await;
-    let (fired, done) = (timers.fired(), sqlite.activity());
+    let (fired, before) = (timers.fired(), opened.tally().await?);
     let (switched, used) = threads()?;
     SystemClock.sleep(time).await;
     let (switches, cpu_ns) = threads()?;
-    let activity = sqlite.activity();
+    let done = opened.tally().await?.since(before);
     // The timer that ends the measurement is not the worker's.
-    say("timers", timers.fired() - fired + activity.looks - done.looks);
-    say("reads", activity.reads - done.reads);
-    say("writes", activity.writes - done.writes);
+    say("timers", timers.fired() - fired + done.looks);
+    say("reads", done.queries - done.commits);
+    say("writes", done.commits);
     say("switches", switches - switched);
     say("cpu_ns", cpu_ns - used);
     worker.stop().await;

@@ -10,10 +10,12 @@ pub(crate) enum Part {
     Latency,
     Backlog,
     Idle,
+    Pin,
 }
 
 impl Part {
-    const ALL: [Part; 5] = [Part::Throughput, Part::Single, Part::Latency, Part::Backlog, Part::Idle];
+    const ALL: [Part; 6] =
+        [Part::Throughput, Part::Single, Part::Latency, Part::Backlog, Part::Idle, Part::Pin];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -22,6 +24,7 @@ impl Part {
             Part::Latency => "latency",
             Part::Backlog => "backlog",
             Part::Idle => "idle",
+            Part::Pin => "pin",
         }
     }
 }
@@ -37,18 +40,22 @@ pub(crate) struct Settings {
     /// How many messages wait in the larger backlog.
     pub(crate) backlog: usize,
     pub(crate) idle_seconds: u64,
+    /// How long a transaction is held open.
+    pub(crate) pin_seconds: u64,
     pub(crate) json: bool,
 }
 
 impl Settings {
     const DEFAULT: fn() -> Self = || Self {
-        parts: Part::ALL.to_vec(),
+        // Holding a transaction open takes minutes, so it is measured only if it is asked for.
+        parts: Part::ALL.into_iter().filter(|part| *part != Part::Pin).collect(),
         messages: 500_000,
         rounds: 3,
         singles: 10_000,
         latency_seconds: 10,
         backlog: 5_000_000,
         idle_seconds: 20,
+        pin_seconds: 300,
         json: false,
     };
 
@@ -60,6 +67,7 @@ impl Settings {
         self.latency_seconds = 2;
         self.backlog = 300_000;
         self.idle_seconds = 5;
+        self.pin_seconds = 10;
     }
 
     pub(crate) fn parse(arguments: Vec<String>) -> Result<Self, Failure> {
@@ -83,6 +91,10 @@ impl Settings {
                 "--latency-seconds" => settings.latency_seconds = number()? as u64,
                 "--backlog" => settings.backlog = number()?,
                 "--idle-seconds" => settings.idle_seconds = number()? as u64,
+                "--pin" => {
+                    settings.pin_seconds = number()? as u64;
+                    settings.parts = vec![Part::Pin];
+                }
                 "--only" => settings.parts = parts(&arguments.next().unwrap_or_default())?,
                 other => return Err(format!("{other:?} is not known here: see cargo xtask help").into()),
             }

@@ -2,34 +2,32 @@
 //! are only these. Pushing and working are processes of their own, so that the memory is the worker's alone. Each round is a
 //! new group, which begins at the beginning.
 
-use std::path::Path;
-
 use crate::Failure;
 use crate::child;
 use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
+use crate::subject::Subject;
 
 /// How many messages are worked, and how many wait in the smaller backlog.
 const WORKED: usize = 100_000;
 /// A round is short, so there are some more of them.
 const MORE_ROUNDS: usize = 2;
 
-pub(crate) fn measure(settings: &Settings, folder: &Path, report: &mut Report) -> Result<(), Failure> {
+pub(crate) async fn measure(
+    subject: &dyn Subject,
+    settings: &Settings,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let sizes = [WORKED, settings.backlog.max(WORKED)];
-    let files = sizes.map(|size| folder.join(format!("{size}.db")));
-    for (size, file) in sizes.iter().zip(&files) {
+    let stores = sizes.map(|size| subject.store(&format!("backlog{size}")));
+    for (size, store) in sizes.iter().zip(&stores) {
         progress(&format!("backlog: pushing {size} messages"));
-        child::start(&["push", &file.to_string_lossy(), &size.to_string()])?;
+        child::start(&["push", store, &size.to_string()])?;
     }
     let (mut rates, mut memory) = ([0f64; 2], [0f64; 2]);
     for round in 1..=settings.rounds + MORE_ROUNDS {
-        for (at, file) in files.iter().enumerate() {
-            let said = child::start(&[
-                "work",
-                &file.to_string_lossy(),
-                &format!("round-{round}"),
-                &WORKED.to_string(),
-            ])?;
+        for (at, store) in stores.iter().enumerate() {
+            let said = child::start(&["work", store, &format!("round-{round}"), &WORKED.to_string()])?;
             rates[at] = rates[at].max(WORKED as f64 / said.number("seconds")?);
             memory[at] = memory[at].max(said.number("peak_kib")? / 1024.0);
         }
@@ -37,6 +35,9 @@ pub(crate) fn measure(settings: &Settings, folder: &Path, report: &mut Report) -
         progress(&format!(
             "backlog, round {round}: {few:.0}/s with the smaller one, {many:.0}/s with the larger one"
         ));
+    }
+    for store in &stores {
+        subject.remove(store).await?;
     }
     let what = format!("work rate with {} waiting; base: with {WORKED}", sizes[1]);
     report.add(Figure::new("backlog", what, "/s", rates[1]).base(rates[0]).wanted(Wanted::Times(0.9)));

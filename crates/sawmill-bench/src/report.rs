@@ -10,7 +10,7 @@ pub(crate) struct Figure {
     pub(crate) key: &'static str,
     pub(crate) what: String,
     pub(crate) unit: &'static str,
-    /// The same on raw SQLite, or on the smaller backlog.
+    /// The same of the engine alone, or on the smaller backlog.
     pub(crate) base: Option<f64>,
     pub(crate) ours: f64,
     pub(crate) wanted: Option<Wanted>,

@@ -1,38 +1,40 @@
 //! Latency: from the call of `push` to the start of the handler in the same process, at 50 pushes a second, the worker having
 //! nothing to do in between. Such a message costs two commits one after the other, its own and that of the claim, so the
-//! time of a commit on raw SQLite stands beside it.
+//! time of a commit of the engine alone stands beside it.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sawmill::Context;
 use sawmill::env::Env;
 
-use crate::raw::Raw;
 use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
-use crate::{Failure, percentile, url};
+use crate::subject::{Subject, commit_now_and_then};
+use crate::{Failure, percentile};
 
 const PER_SECOND: u64 = 50;
 
-pub(crate) fn measure(
-    runtime: &tokio::runtime::Runtime,
+pub(crate) async fn measure(
+    subject: &dyn Subject,
     settings: &Settings,
-    folder: &Path,
     report: &mut Report,
 ) -> Result<(), Failure> {
     progress(&format!("latency, {} s", settings.latency_seconds));
     let pause = Duration::from_millis(1000 / PER_SECOND);
     let count = (settings.latency_seconds * PER_SECOND) as usize;
-    let mut raw = Raw::create(&folder.join("raw.db"))?;
+    let mut raw = subject.raw().await?;
     // Half of them before and half after, in case the machine gets busier or less busy meanwhile.
-    let mut commits = runtime.block_on(raw.commit_now_and_then(count / 4, pause))?;
-    let mut starts = runtime.block_on(starts(&folder.join("sawmill.db"), count, pause))?;
-    commits.extend(runtime.block_on(raw.commit_now_and_then(count / 4, pause))?);
+    let mut commits = commit_now_and_then(&mut *raw, count / 4, pause).await?;
+    let mut starts = starts(subject, count, pause).await?;
+    commits.extend(commit_now_and_then(&mut *raw, count / 4, pause).await?);
+    raw.remove().await?;
     commits.sort_by(f64::total_cmp);
     starts.sort_by(f64::total_cmp);
-    for (key, name, part, most) in [("latency_p50", "p50", 0.5, 1.0), ("latency_p99", "p99", 0.99, 3.0)] {
+    let goals = subject.goals();
+    for (key, name, part, most) in
+        [("latency_p50", "p50", 0.5, goals.p50_ms), ("latency_p99", "p99", 0.99, goals.p99_ms)]
+    {
         let what = format!("push to start, {name}; base: one raw commit");
         let figure = Figure::new(key, what, "ms", percentile(&starts, part));
         report.add(figure.base(percentile(&commits, part)).wanted(Wanted::AtMost(most)));
@@ -41,9 +43,10 @@ pub(crate) fn measure(
 }
 
 /// Milliseconds from push to start of each message.
-async fn starts(path: &Path, count: usize, pause: Duration) -> Result<Vec<f64>, Failure> {
-    let env = Env::system();
-    let mill = sawmill_sqlite::open(&url(path)).await?;
+async fn starts(subject: &dyn Subject, count: usize, pause: Duration) -> Result<Vec<f64>, Failure> {
+    let (store, env) = (subject.store("latency"), Env::system());
+    let opened = subject.open(&store, env.clone()).await?;
+    let mill = opened.mill();
     mill.create_topic("bench").await?;
     let started = Arc::new(Mutex::new(Vec::new()));
     let (noted, clock) = (started.clone(), env.clone());
@@ -63,6 +66,9 @@ async fn starts(path: &Path, count: usize, pause: Duration) -> Result<Vec<f64>, 
     }
     worker.drained().await;
     worker.stop().await;
+    drop(worker);
+    opened.close().await?;
+    subject.remove(&store).await?;
     let started = started.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     assert_eq!(started.len(), count, "every message was started once");
     let mut took = Vec::new();

@@ -1,0 +1,90 @@
+//! How fast it is, and what it costs: an engine alone and Sawmill on it in one run, on the same disk, so that their ratio
+//! means something on any machine.
+//!
+//! `cargo xtask bench ENGINE`; `cargo xtask help` lists the options. SQLite's files are in a folder in the current
+//! directory that is removed at the end; other engines are where `SAWMILL_TEST_POSTGRES` and `SAWMILL_TEST_MYSQL` say. Where there are
+//! rounds, the engine alone and Sawmill take turns and the best round of each counts: what else the machine does can
+//! only make a round slower.
+
+mod backlog;
+mod child;
+mod idle;
+mod latency;
+mod mysql;
+mod pin;
+mod postgres;
+mod report;
+mod settings;
+mod single;
+mod sqlite;
+mod subject;
+mod throughput;
+
+use report::Report;
+use settings::{Part, Settings};
+use subject::Subject;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Messages in one push, and in one transaction of the engine alone.
+const BATCH: usize = 1000;
+const PAYLOAD: [u8; 100] = [b'x'; 100];
+/// Into how many shards a topic is split that nobody says anything about.
+const SHARDS: usize = 16;
+
+fn main() -> Result<(), Failure> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if arguments.is_empty() {
+        return Err("say which engine: sqlite, postgres or mysql".into());
+    }
+    let engine = arguments.remove(0);
+    if let Some(job) = arguments.strip_prefix(&["child".to_owned()][..]) {
+        // A child is told the name of a store, so it needs no folder for new ones.
+        return runtime.block_on(child::run(&*subject(&engine, ".")?, job));
+    }
+    let settings = Settings::parse(arguments)?;
+    let folder = tempfile::Builder::new().prefix("sawmill-bench-").tempdir_in(".")?;
+    let subject = subject(&engine, &folder.path().to_string_lossy())?;
+    let mut report = Report::default();
+    for part in &settings.parts {
+        runtime.block_on(measure(*part, &*subject, &settings, &mut report))?;
+    }
+    if settings.json { report.print_json() } else { report.print() }
+}
+
+fn subject(engine: &str, folder: &str) -> Result<Box<dyn Subject>, Failure> {
+    match engine {
+        "sqlite" => Ok(Box::new(sqlite::Sqlite::new(folder))),
+        "postgres" => Ok(Box::new(postgres::Postgres::new()?)),
+        "mysql" => Ok(Box::new(mysql::Mysql::new()?)),
+        other => Err(format!("there is no engine {other:?}: use sqlite, postgres or mysql").into()),
+    }
+}
+
+/// Where the engine's server is.
+fn url(variable: &str) -> Result<String, Failure> {
+    std::env::var(variable).map_err(|_| format!("{variable} must say where the server is").into())
+}
+
+async fn measure(
+    part: Part,
+    subject: &dyn Subject,
+    settings: &Settings,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    match part {
+        Part::Throughput => throughput::measure(subject, settings, report).await,
+        Part::Single => single::measure(subject, settings, report).await,
+        Part::Latency => latency::measure(subject, settings, report).await,
+        Part::Backlog => backlog::measure(subject, settings, report).await,
+        Part::Idle => idle::measure(subject, settings, report).await,
+        Part::Pin => pin::measure(subject, settings, report).await,
+    }
+}
+
+/// The value below which this part of the sorted values lies.
+fn percentile(sorted: &[f64], part: f64) -> f64 {
+    let at = (sorted.len() as f64 * part) as usize;
+    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
+}
