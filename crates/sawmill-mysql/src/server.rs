@@ -160,8 +160,9 @@ mod tests {
 
     #[test]
     fn payloads_are_as_large_as_a_packet_allows() {
-        let payload =
-            |packet: usize| Server { packet: packet - MARGIN, status: "", galera: false }.max_payload_bytes(16 << 20);
+        let payload = |packet: usize| {
+            Server { packet: packet - MARGIN, status: "", galera: false }.max_payload_bytes(16 << 20)
+        };
         assert!(payload(4 << 20) > 512 << 10);
         assert!(payload(16 << 20) > 7 << 20 && payload(16 << 20) < 8 << 20);
         assert_eq!(payload(64 << 20), 16 << 20);

@@ -149,12 +149,6 @@ impl Postgres {
     }
 }
 
-impl fmt::Debug for Postgres {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("schema", &self.0.schema).finish_non_exhaustive()
-    }
-}
-
 /// The error of a call about a topic.
 pub(crate) fn about(topic: &Topic, failure: Failure, effect: Effect) -> Error {
     if failure.is_missing_table() { topic.missing() } else { failure.explain(effect) }
