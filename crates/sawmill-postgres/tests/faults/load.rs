@@ -11,7 +11,7 @@ use sawmill::env::Env;
 use sawmill::{Context, Delivery, ErrorKind, MessageId, Sawmill, Worker};
 use sawmill_conformance::history::{Event, History, Recorded};
 use sawmill_postgres::PostgresEngine;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 
 use crate::support::{namespace, soon};
 
@@ -68,7 +68,8 @@ pub(crate) struct Load {
     acknowledged: Arc<Mutex<Vec<MessageId>>>,
     failed: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
-    pusher: Option<JoinHandle<()>>,
+    /// Says when nothing more is pushed.
+    pusher: oneshot::Receiver<()>,
 }
 
 impl Load {
@@ -95,8 +96,13 @@ impl Load {
         }
         let (acknowledged, failed) = (Arc::<Mutex<_>>::default(), Arc::<AtomicU64>::default());
         let stop = Arc::new(AtomicBool::new(false));
-        let pusher = tokio::spawn(push(mill.clone(), acknowledged.clone(), failed.clone(), stop.clone()));
-        Self { mill, workers, groups, acknowledged, failed, stop, pusher: Some(pusher) }
+        let pushing = push(mill.clone(), acknowledged.clone(), failed.clone(), stop.clone());
+        let (ended, pusher) = oneshot::channel();
+        Env::system().spawn(async move {
+            pushing.await;
+            let _ = ended.send(());
+        });
+        Self { mill, workers, groups, acknowledged, failed, stop, pusher }
     }
 
     /// Waits until each group has run so many more messages.
@@ -132,7 +138,7 @@ impl Load {
     /// Ends the load, lets all that waits be run, and looks at what happened.
     pub(crate) async fn end(mut self, repeats: Repeats) {
         self.stop.store(true, Ordering::SeqCst);
-        self.pusher.take().unwrap().await.unwrap();
+        (&mut self.pusher).await.unwrap();
         let pushed = self.acknowledged.lock().unwrap().clone();
         for ((group, _), log) in GROUPS.into_iter().zip(&self.groups) {
             let all_over = async {
