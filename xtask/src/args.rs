@@ -277,7 +277,7 @@ mod tests {
             ("soak --start soon", "`soon`"),
             ("engines", "`up` or `down`"),
             ("engines sideways", "`sideways`"),
-            ("engines up oracle", "`oracle`; there is postgres, mariadb"),
+            ("engines up oracle", "`oracle`; there is postgres, postgres-18, pgbouncer, mariadb"),
             ("engines down postgres", "`postgres`"),
             ("bench", "needs an engine: sqlite"),
             ("bench oracle", "`oracle`"),

@@ -27,7 +27,8 @@ Tasks:
   test                      Run the whole gate, stop at the first step that fails
       --list                  Show the steps and their commands, run nothing
       --only STEP[,STEP]      Run these steps only
-  engines up [ENGINE...]    Start servers for tests and print their URLs: postgres, mariadb
+  engines up [ENGINE...]    Start servers for tests and print their URLs: postgres,
+                            postgres-18, pgbouncer, mariadb
   engines down              Stop every server that was started so
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      Run the simulation for long, on seeds the gate does not try
@@ -56,6 +57,8 @@ Examples:
 Environment:
   CI=true                  A skipped test or step is a failure
   SAWMILL_TEST_POSTGRES    A PostgreSQL for the tests [default: `test` starts one]
+  SAWMILL_TEST_POSTGRES_18 A newer PostgreSQL for the tests [default: `test` starts one]
+  SAWMILL_TEST_PGBOUNCER   A pooler in transaction mode for the tests [default: `test` starts one]
   SAWMILL_TEST_MYSQL       A MariaDB or MySQL for the tests [default: `test` starts one]
   CARGO_TARGET_DIR         Where builds and tools go [default: target]
 

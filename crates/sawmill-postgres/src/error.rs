@@ -156,9 +156,14 @@ pub(crate) fn explain_connect(error: &tokio_postgres::Error, place: &str) -> Err
         None if said(error).contains("password missing") => {
             (ErrorKind::Invalid, "the server wants a password: write it in the URL after the user")
         }
-        None if said(error).contains("TLS") => {
-            (ErrorKind::Unsupported, "this build speaks no TLS: use sslmode=disable, or a tunnel")
-        }
+        None if said(error).contains("does not support TLS") => (
+            ErrorKind::Invalid,
+            "the server does not encrypt: set ssl = on there, or choose another sslmode if the way to it is safe",
+        ),
+        None if said(error).contains("certificate") => (
+            ErrorKind::Invalid,
+            "the server's certificate is not one to trust: check the host, and sslrootcert in the URL",
+        ),
         None => (
             ErrorKind::Unavailable,
             "the server cannot be reached: check that it runs, its host and its port",

@@ -35,6 +35,7 @@ mod schema;
 mod search;
 mod snapshot;
 mod store;
+mod tls;
 mod topics;
 mod trim;
 
@@ -62,6 +63,11 @@ const CAPABILITIES: Capabilities = Capabilities {
 const CONNECTIONS: usize = 8;
 
 /// The engine behind `postgres://user:password@host:port/database`. The database must be there; the schema is made.
+///
+/// `?sslmode=` says how safe the way to the server must be, as to PostgreSQL's own clients: `disable`, `prefer` (the default:
+/// encrypted if the server can, whoever it is), `require` (encrypted), `verify-ca` (and its certificate comes from whom we
+/// trust), `verify-full` (and is for this host). `&sslrootcert=` names the file of certificates to trust; without it, or with
+/// `system`, they are those of the system.
 ///
 /// ```
 /// use sawmill::engine::Engine;

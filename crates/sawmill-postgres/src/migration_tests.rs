@@ -70,3 +70,29 @@ async fn a_migration_that_has_to_wait_does_not_make_workers_wait() {
     stranger.batch_execute("ROLLBACK").await.unwrap();
     open(&url, &namespace, &newer()).await.unwrap();
 }
+
+/// Tables of topics, too, are of a version: who runs and knows only older ones makes none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_program_makes_no_tables_beside_newer_ones() {
+    use sawmill::log::Log;
+    use sawmill::topic::TopicSpec;
+    let Some(url) = server_for("an_older_program_makes_no_tables_beside_newer_ones") else { return };
+    let namespace = namespace();
+    let older = open(&url, &namespace, STEPS).await.unwrap();
+    let orders = topic(&older, "orders", 1).await;
+    let newer = open(&url, &namespace, &newer()).await.unwrap();
+    let more = TopicSpec::new("more".parse().unwrap());
+    let refused = older.create_topic(&more).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt);
+    assert!(refused.to_string().contains("use a newer program"), "{refused}");
+    assert_eq!(newer.topic(&more.name).await.unwrap(), None, "nothing is left of it");
+    // What is there both find and use.
+    assert_eq!(
+        older.create_topic(&TopicSpec { shards: 1, ..TopicSpec::new(orders.name.clone()) }).await.unwrap(),
+        orders
+    );
+    older.append(&orders, NOW, records(0, [1])).await.unwrap();
+    newer.append(&orders, NOW, records(0, [2])).await.unwrap();
+    newer.create_topic(&more).await.unwrap();
+    assert_eq!(older.backlog(&orders, &[(0, Default::default())]).await.unwrap().ready, [2]);
+}

@@ -10,9 +10,10 @@ use sawmill::env::Env;
 use sawmill::{Error, ErrorKind, Result};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Connection, NoTls, Row, Socket};
+use tokio_postgres::{Client, Config, Connection, Row, Socket};
 
 use crate::error::{Effect, Failure, explain_connect};
+use crate::tls::{Encrypted, Tls};
 
 /// How long a call may take, whatever the server does.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -25,6 +26,7 @@ pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 /// The connections.
 pub(crate) struct Pool {
     config: Config,
+    tls: Tls,
     /// Where the server is, for people: without the password.
     place: String,
     env: Env,
@@ -33,7 +35,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(mut config: Config, place: String, connections: usize, env: Env) -> Self {
+    pub(crate) fn new(mut config: Config, tls: Tls, place: String, connections: usize, env: Env) -> Self {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_LIMIT);
         }
@@ -41,7 +43,11 @@ impl Pool {
             config.application_name("sawmill");
         }
         let room = Semaphore::new(connections.max(1));
-        Self { config, place, env, room, idle: Mutex::default() }
+        Self { config, tls, place, env, room, idle: Mutex::default() }
+    }
+
+    pub(crate) fn place(&self) -> &str {
+        &self.place
     }
 
     pub(crate) fn env(&self) -> &Env {
@@ -49,10 +55,8 @@ impl Pool {
     }
 
     /// A connection of one's own, outside the pool, which the caller must drive.
-    pub(crate) async fn connect(
-        &self,
-    ) -> Result<(Client, Connection<Socket, tokio_postgres::tls::NoTlsStream>)> {
-        let connecting = self.env.within(CALL_LIMIT, self.config.connect(NoTls)).await;
+    pub(crate) async fn connect(&self) -> Result<(Client, Connection<Socket, Encrypted>)> {
+        let connecting = self.env.within(CALL_LIMIT, self.config.connect(self.tls.clone())).await;
         match connecting {
             Some(Ok(connected)) => Ok(connected),
             Some(Err(error)) => Err(explain_connect(&error, &self.place)),

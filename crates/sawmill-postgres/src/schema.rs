@@ -1,5 +1,7 @@
 //! The tables: created and migrated step by step, while others work.
 
+use std::time::Duration;
+
 use sawmill::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
@@ -13,12 +15,14 @@ const OLDEST_SERVER: i32 = 130_000;
 /// The first half of the keys of our advisory locks: "SawM". The other half is made from the schema.
 pub(crate) const LOCK_CLASS: i32 = 0x5361_774d;
 
-/// What brings a schema from each version to the next. Steps are added at the end and never changed. Programs that know only the
-/// versions before it go on working on the tables while a step is taken and afterwards: so it adds, and what it adds has a default.
+/// What brings a schema from each version to the next. Steps are added at the end and never changed.
+///
+/// Workers of the version before run on while a step is made and afterwards: what it reads and writes must go on to work.
+/// So a step may add tables, and columns that have a default; what is not needed any more goes a version later.
 pub(crate) const STEPS: &[&str] = &[r#"
     -- shift: what is added to the server's transaction numbers. server: which server they are from.
     CREATE TABLE meta (version int4 NOT NULL, shift int8 NOT NULL, server text NOT NULL);
-    INSERT INTO meta SELECT 0, 0, system_identifier::text FROM pg_control_system();
+    INSERT INTO meta VALUES (0, 0, '');
     -- current: which of the topic's tables of messages is written to.
     CREATE TABLE topic (
         id int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -40,39 +44,57 @@ pub(crate) fn name(namespace: &str) -> String {
     if namespace == "default" { "\"sawmill\"".to_owned() } else { format!("\"sawmill_{namespace}\"") }
 }
 
-/// Sees to it that the schema is there and is this version's. Only who finds something to do takes a lock, so that
+/// Who waits for a lock lets nobody else use the table: better to give up soon, and to try again.
+const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '500ms'";
+/// So often, with a pause in between in which others can work.
+const TRIES: usize = 10;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Sees to it that the schema is there and that all steps are taken. Only who finds something to do takes a lock, so that
 /// opening a store waits for nobody.
 pub(crate) async fn prepare(pool: &Pool, schema: &str, steps: &[&str]) -> Result<()> {
-    let lease = pool.lease().await?;
-    let prepared = lease.bounded(async |client| prepare_with(client, schema, steps).await).await;
-    prepared.map_err(|failure| failure.explain(Effect::Reads))
+    let mut tries = 1;
+    loop {
+        let lease = pool.lease().await?;
+        match lease.bounded(async |client| prepare_with(client, schema, steps).await).await {
+            Ok(()) => return Ok(()),
+            Err(failure) if failure.is_locked() && tries < TRIES => tries += 1,
+            Err(failure) => return Err(failure.explain(Effect::Reads)),
+        }
+        pool.env().sleep(pool.env().dice().jitter(PAUSE)).await;
+    }
 }
 
 async fn prepare_with(client: &mut Client, schema: &str, steps: &[&str]) -> Result<(), Failure> {
     let version = client.query_typed_one("SELECT current_setting('server_version_num')::int4", &[]).await?;
     check_server(version.try_get(0)?)?;
-    if found(client, schema, steps).await? == Some(State { version: steps.len(), moved: false }) {
+    let server = server(client).await?;
+    if found(client, schema, &server, steps.len()).await?
+        == Some(State { version: steps.len(), moved: false })
+    {
         return Ok(());
     }
     let transaction = begin(client).await?;
     lock(&transaction, schema).await?;
+    transaction.batch_execute(LOCK_PATIENCE).await?;
     // Somebody else may have done it while we waited for the lock.
-    let state = found(transaction.client(), schema, steps).await?;
+    let state = found(transaction.client(), schema, &server, steps.len()).await?;
     let version = state.as_ref().map_or(0, |state| state.version);
     if state.is_none() {
         transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
     }
     if version < steps.len() {
         transaction.batch_execute(&format!("SET LOCAL search_path TO {schema}, pg_catalog")).await?;
-        // A change of a table that waits for somebody's open transaction makes all others wait behind it: it gives up soon.
-        transaction.batch_execute("SET LOCAL lock_timeout = '3s'").await?;
         for step in &steps[version..] {
             transaction.batch_execute(step).await?;
         }
         transaction.batch_execute(&format!("UPDATE meta SET version = {}", steps.len())).await?;
     }
-    if state.is_some_and(|state| state.moved) {
-        repair(&transaction, schema).await?;
+    if state.is_none() {
+        let sql = format!("UPDATE {schema}.meta SET server = $1");
+        transaction.query_typed(&sql, &[(&server, Type::TEXT)]).await?;
+    } else if state.is_some_and(|state| state.moved) {
+        repair(&transaction, schema, &server).await?;
     }
     transaction.commit().await?;
     Ok(())
@@ -90,6 +112,16 @@ pub(crate) async fn lock(transaction: &Transaction<'_>, schema: &str) -> Result<
     Ok(())
 }
 
+/// Which server this is; empty if we may not know.
+async fn server(client: &Client) -> Result<String, Failure> {
+    let sql = "SELECT has_function_privilege('pg_catalog.pg_control_system()', 'execute')";
+    if !client.query_typed_one(sql, &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(String::new());
+    }
+    let sql = "SELECT system_identifier::text FROM pg_catalog.pg_control_system()";
+    Ok(client.query_typed_one(sql, &[]).await?.try_get(0)?)
+}
+
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     version: usize,
@@ -98,7 +130,7 @@ struct State {
 }
 
 /// What is there; `None` if nothing is.
-async fn found(client: &Client, schema: &str, steps: &[&str]) -> Result<Option<State>, Failure> {
+async fn found(client: &Client, schema: &str, server: &str, known: usize) -> Result<Option<State>, Failure> {
     let meta = format!("{schema}.meta");
     // Not `to_regclass`: within a transaction it may still remember that there was none.
     let sql =
@@ -107,23 +139,55 @@ async fn found(client: &Client, schema: &str, steps: &[&str]) -> Result<Option<S
     if !row.try_get::<_, bool>(0)? {
         return Ok(None);
     }
-    let sql = format!("SELECT version, server <> system_identifier::text FROM {meta}, pg_control_system()");
+    let sql = format!(
+        "SELECT version, server, pg_snapshot_xmax(pg_current_snapshot())::text::int8 + shift FROM {meta}"
+    );
     let row = client.query_typed_one(&sql, &[]).await?;
-    let (version, moved): (i32, bool) = (row.try_get(0)?, row.try_get(1)?);
-    match usize::try_from(version) {
-        Ok(version) if version <= steps.len() => Ok(Some(State { version, moved })),
-        _ => Err(too_new(schema, version, steps).into()),
-    }
+    let version = known_version(schema, row.try_get(0)?, known)?;
+    let (origin, now): (&str, i64) = (row.try_get(1)?, row.try_get(2)?);
+    let moved = match (origin, server) {
+        // Who it was then, or who it is now, is not known: but messages from the future tell.
+        ("", _) | (_, "") => newest(client, schema).await? >= now,
+        (origin, server) => origin != server,
+    };
+    Ok(Some(State { version, moved }))
 }
 
-fn too_new(schema: &str, version: i32, steps: &[&str]) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!(
-            "the tables in the schema {schema} have version {version}, and this program knows up to {}: use a newer program",
-            steps.len()
-        ),
-    )
+/// The version that stands in a schema, if it is one that we know.
+fn known_version(schema: &str, version: i32, known: usize) -> Result<usize> {
+    let fits = usize::try_from(version).ok().filter(|version| *version <= known);
+    fits.ok_or_else(|| {
+        Error::new(
+            ErrorKind::Corrupt,
+            format!(
+                "the tables in the schema {schema} have version {version}, and this program knows up to {known}: use a newer program"
+            ),
+        )
+    })
+}
+
+/// An error if somebody newer has changed the tables since we opened them. For whoever makes new ones, under the lock.
+pub(crate) async fn check(transaction: &Transaction<'_>, schema: &str, known: usize) -> Result<(), Failure> {
+    let row = transaction.query_typed_one(&format!("SELECT version FROM {schema}.meta"), &[]).await?;
+    known_version(schema, row.try_get(0)?, known)?;
+    Ok(())
+}
+
+/// The highest number that a message has.
+async fn newest(client: &Client, schema: &str) -> Result<i64, Failure> {
+    let mut newest = 0;
+    for row in client.query_typed(&format!("SELECT id, shards FROM {schema}.topic"), &[]).await? {
+        let (id, shards): (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
+        for table in crate::topics::message_tables(schema, id) {
+            let sql = format!(
+                "SELECT max(last.xid) FROM generate_series(0, $1 - 1) AS s CROSS JOIN LATERAL
+                     (SELECT xid FROM {table} WHERE shard = s ORDER BY xid DESC, n DESC LIMIT 1) AS last"
+            );
+            let row = client.query_typed_one(&sql, &[(&shards, Type::INT4)]).await?;
+            newest = newest.max(row.try_get::<_, Option<i64>>(0)?.unwrap_or(0));
+        }
+    }
+    Ok(newest)
 }
 
 fn check_server(version: i32) -> Result<()> {
@@ -138,19 +202,13 @@ fn check_server(version: i32) -> Result<()> {
 
 /// After a restore on another server, messages carry transaction numbers that this server has not reached. From now on
 /// its numbers are shifted past them, so that what is new comes after what is old, and positions keep their meaning.
-async fn repair(transaction: &Transaction<'_>, schema: &str) -> Result<(), Failure> {
-    let mut last = 0i64;
-    for row in transaction.query_typed(&format!("SELECT id FROM {schema}.topic"), &[]).await? {
-        for table in crate::topics::message_tables(schema, row.try_get(0)?) {
-            let row = transaction.query_typed_one(&format!("SELECT max(xid) FROM {table}"), &[]).await?;
-            last = last.max(row.try_get::<_, Option<i64>>(0)?.unwrap_or(0));
-        }
-    }
+async fn repair(transaction: &Transaction<'_>, schema: &str, server: &str) -> Result<(), Failure> {
+    let last = newest(transaction.client(), schema).await?;
     let sql = format!(
-        "UPDATE {schema}.meta SET server = (SELECT system_identifier::text FROM pg_control_system()),
+        "UPDATE {schema}.meta SET server = $2,
          shift = greatest(shift, $1 + 1 - pg_snapshot_xmin(pg_current_snapshot())::text::int8)"
     );
-    transaction.query_typed(&sql, &[(&last, Type::INT8)]).await?;
+    transaction.query_typed(&sql, &[(&last, Type::INT8), (&server, Type::TEXT)]).await?;
     tracing::warn!(
         schema,
         "the tables come from another server: transaction numbers are shifted past theirs"

@@ -1,12 +1,12 @@
 //! The store: what its log and its ledger share.
 
+use std::fmt;
 use std::sync::Arc;
 
 use sawmill::engine::{Namespace, StoreUrl};
 use sawmill::env::Env;
 use sawmill::topic::Topic;
 use sawmill::{Error, ErrorKind, Result};
-use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, Row, SimpleQueryMessage};
 
 use crate::error::{Effect, Failure};
@@ -14,6 +14,7 @@ use crate::news::News;
 use crate::pool::{Lease, Param, Pool};
 use crate::read::Marks;
 use crate::schema;
+use crate::tls::{Tls, Wish};
 use crate::topics::Turns;
 use crate::trim::Passed;
 
@@ -24,10 +25,19 @@ pub struct Postgres(Arc<Inner>);
 struct Inner {
     pool: Arc<Pool>,
     schema: String,
+    /// Of its tables, when they were opened.
+    version: usize,
     news: News,
     turns: Turns,
     marks: Marks,
     passed: Passed,
+}
+
+/// Which schema of which database, without the password.
+impl fmt::Debug for Postgres {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Postgres({} in {})", self.0.schema, self.0.pool.place())
+    }
 }
 
 impl Postgres {
@@ -37,22 +47,23 @@ impl Postgres {
         Self::open_at(schema::STEPS, url, namespace, connections).await
     }
 
-    /// The same, as a program would that knows these versions of the tables.
+    /// As a program would that knows these steps of the tables.
     pub(crate) async fn open_at(
         steps: &[&str],
         url: &StoreUrl,
         namespace: &Namespace,
         connections: usize,
     ) -> Result<Self> {
-        let config = config(url)?;
+        let (config, tls) = config(url)?;
         let env = Env::system();
-        let pool = Arc::new(Pool::new(config, url.to_string(), connections, env));
+        let pool = Arc::new(Pool::new(config, tls, url.to_string(), connections, env));
         let schema = schema::name(namespace.as_str());
         schema::prepare(&pool, &schema, steps).await?;
         let news = News::start(pool.clone(), &schema);
         Ok(Self(Arc::new(Inner {
             pool,
             schema,
+            version: steps.len(),
             news,
             turns: Turns::default(),
             marks: Marks::default(),
@@ -63,6 +74,10 @@ impl Postgres {
     /// As it stands in statements.
     pub(crate) fn schema(&self) -> &str {
         &self.0.schema
+    }
+
+    pub(crate) fn version(&self) -> usize {
+        self.0.version
     }
 
     pub(crate) fn env(&self) -> &Env {
@@ -128,19 +143,17 @@ pub(crate) fn about(topic: &Topic, failure: Failure, effect: Effect) -> Error {
     if failure.is_missing_table() { topic.missing() } else { failure.explain(effect) }
 }
 
-fn config(url: &StoreUrl) -> Result<Config> {
+fn config(url: &StoreUrl) -> Result<(Config, Tls)> {
     let invalid = |said: String| Error::new(ErrorKind::Invalid, format!("{url}: {said}"));
     if !url.rest().starts_with("//") {
         return Err(invalid("write it like postgres://user:password@host:5432/database".to_owned()));
     }
-    let config: Config = url.with_password().parse().map_err(|error: tokio_postgres::Error| {
+    let (rest, wish) = Wish::of(url.with_password()).map_err(invalid)?;
+    let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
         // The driver's words name an option or a port, never the password.
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         invalid(format!("this is not a URL of PostgreSQL's ({source})"))
     })?;
-    if config.get_ssl_mode() == SslMode::Require {
-        let said = "this build speaks no TLS: use sslmode=disable, or a tunnel";
-        return Err(Error::new(ErrorKind::Unsupported, format!("{url}: {said}")));
-    }
-    Ok(config)
+    config.ssl_mode(wish.ssl_mode());
+    Ok((config, wish.connector().map_err(invalid)?))
 }

@@ -105,7 +105,7 @@ impl Postgres {
     }
 
     pub(crate) async fn make_topic(&self, spec: &TopicSpec) -> Result<Topic> {
-        let made = self.transact(async |client| make(client, self.schema(), spec).await).await?;
+        let made = self.transact(async |client| make(client, self, spec).await).await?;
         match made {
             Some(topic) => Ok(topic),
             None => match self.find_topics(Some(&spec.name)).await?.pop() {
@@ -124,7 +124,8 @@ impl Postgres {
 }
 
 /// Makes a topic and its tables; `None` if there is one of its name.
-async fn make(client: &mut Client, schema: &str, spec: &TopicSpec) -> Result<Option<Topic>, Failure> {
+async fn make(client: &mut Client, store: &Postgres, spec: &TopicSpec) -> Result<Option<Topic>, Failure> {
+    let schema = store.schema();
     let transaction = schema::begin(client).await?;
     schema::lock(&transaction, schema).await?;
     let retention_ms = i64::try_from(spec.retention.as_millis()).unwrap_or(i64::MAX);
@@ -142,6 +143,8 @@ async fn make(client: &mut Client, schema: &str, spec: &TopicSpec) -> Result<Opt
         return Ok(None);
     };
     let topic = topic(&row)?;
+    // Those who opened a newer version would not find in these tables what they look for.
+    schema::check(&transaction, schema, store.version()).await?;
     transaction.batch_execute(&tables(schema, row.try_get(0)?)).await?;
     transaction.commit().await?;
     Ok(Some(topic))

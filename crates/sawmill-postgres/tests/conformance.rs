@@ -1,4 +1,5 @@
-//! The PostgreSQL engine passes both suites.
+//! The PostgreSQL engine passes both suites: on the PostgreSQL that most have, on the newest, and behind a pooler in
+//! transaction mode.
 
 mod support;
 
@@ -7,25 +8,47 @@ use sawmill::engine::{Engine, Namespace, Store};
 use sawmill_conformance::Factory;
 use sawmill_postgres::PostgresEngine;
 
-/// The server that the tests are given.
-struct OnServer;
+/// The server that this variable names.
+struct On(&'static str);
 
 #[async_trait]
-impl Factory for OnServer {
+impl Factory for On {
     async fn open(&self, namespace: &Namespace) -> Store {
-        let url = support::server().expect("a server").parse().expect("a URL");
+        let url = support::server_in(self.0).expect("a server").parse().expect("a URL");
         PostgresEngine::default().open(&url, namespace).await.expect("a database")
     }
 
     fn lacking(&self) -> Option<String> {
-        support::server().err()
+        support::server_in(self.0).err()
     }
 }
 
+const USUAL: On = On("SAWMILL_TEST_POSTGRES");
+const NEWEST: On = On("SAWMILL_TEST_POSTGRES_18");
+const POOLED: On = On("SAWMILL_TEST_PGBOUNCER");
+
 mod log {
-    sawmill_conformance::log_suite!(super::OnServer);
+    sawmill_conformance::log_suite!(super::USUAL);
 }
 
 mod ledger {
-    sawmill_conformance::ledger_suite!(super::OnServer);
+    sawmill_conformance::ledger_suite!(super::USUAL);
+}
+
+mod newest {
+    mod log {
+        sawmill_conformance::log_suite!(super::super::NEWEST);
+    }
+    mod ledger {
+        sawmill_conformance::ledger_suite!(super::super::NEWEST);
+    }
+}
+
+mod pooled {
+    mod log {
+        sawmill_conformance::log_suite!(super::super::POOLED);
+    }
+    mod ledger {
+        sawmill_conformance::ledger_suite!(super::super::POOLED);
+    }
 }

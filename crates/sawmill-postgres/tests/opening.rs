@@ -68,6 +68,60 @@ async fn missing_rights_are_said_with_what_to_grant() {
     admin.batch_execute(&format!("DROP USER {user}")).await.unwrap();
 }
 
+/// Who may only use what is there need not be able to make anything.
+#[tokio::test]
+async fn rights_to_the_tables_are_enough_where_the_schema_is_there() {
+    let Some(url) = server_for("rights_to_the_tables_are_enough_where_the_schema_is_there") else { return };
+    let (admin, namespace) = (stranger(&url).await, namespace());
+    let made = topic(&open(&url, &namespace).await, "orders", 1).await;
+    let user = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    let schema = format!("\"sawmill_{}\"", namespace.as_str());
+    admin
+        .batch_execute(&format!(
+            "CREATE USER {user} PASSWORD 'hunter2'; GRANT USAGE ON SCHEMA {schema} TO {user};
+             GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {user}"
+        ))
+        .await
+        .unwrap();
+    let log = open(&changed(&url, &user, "postgres"), &namespace).await;
+    log.append(&made, support::NOW, records(0, [1])).await.unwrap();
+    assert_eq!(ids(&read(&log, &made, 0, &Position::default(), 9).await), [1]);
+    let spec = sawmill::topic::TopicSpec::new("more".parse().unwrap());
+    let error = log.create_topic(&spec).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("may not"), "{error}");
+    drop(log);
+    admin.batch_execute(&format!("DROP OWNED BY {user}; DROP USER {user}")).await.unwrap();
+}
+
+/// Where nobody may ask which server this is (some who rent out servers forbid it), a restore is found out by its messages.
+#[tokio::test]
+async fn the_servers_name_need_not_be_known() {
+    let Some(url) = server_for("the_servers_name_need_not_be_known") else { return };
+    let (admin, namespace) = (stranger(&url).await, namespace());
+    let name = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    admin.batch_execute(&format!("CREATE USER {name} PASSWORD 'hunter2'")).await.unwrap();
+    admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name}")).await.unwrap();
+    let inside = stranger(&format!("{}/{name}", url.rsplit_once('/').unwrap().0)).await;
+    inside.batch_execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC").await.unwrap();
+    let theirs = changed(&url, &name, &name);
+    let log = open(&theirs, &namespace).await;
+    let made = topic(&log, "orders", 1).await;
+    log.append(&made, support::NOW, records(0, [1])).await.unwrap();
+    drop(log);
+    let (schema, number) = (format!("\"sawmill_{}\"", namespace.as_str()), &made.uid[1..]);
+    let future = format!("UPDATE {schema}.message_{number}_0 SET xid = xid + 1000000000");
+    inside.batch_execute(&future).await.unwrap();
+    let log = open(&theirs, &namespace).await;
+    let old = read(&log, &made, 0, &Position::default(), 9).await;
+    log.append(&made, support::NOW, records(0, [2])).await.unwrap();
+    assert_eq!(ids(&old), [1]);
+    assert_eq!(ids(&read(&log, &made, 0, &old.end, 9).await), [2]);
+    drop((log, inside));
+    admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
+    admin.batch_execute(&format!("DROP USER {name}")).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_newer_schema_is_left_alone() {
     let Some(url) = server_for("a_newer_schema_is_left_alone") else { return };
@@ -92,7 +146,8 @@ async fn what_is_no_url_of_postgresql_is_refused() {
         ("postgres:jobs", ErrorKind::Invalid, "postgres://user"),
         ("postgres://me:hunter2@host:port/jobs", ErrorKind::Invalid, "not a URL of PostgreSQL's"),
         ("postgres://me:hunter2@host/jobs?speed=high", ErrorKind::Invalid, "speed"),
-        ("postgres://me:hunter2@host/jobs?sslmode=require", ErrorKind::Unsupported, "no TLS"),
+        ("postgres://me:hunter2@host/jobs?sslmode=yes", ErrorKind::Invalid, "verify-full, not"),
+        ("postgres://me:hunter2@host/jobs?sslmode=verify-ca&sslrootcert=/no", ErrorKind::Invalid, "/no"),
     ] {
         refused(url, kind, &[said]).await;
     }

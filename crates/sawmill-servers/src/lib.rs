@@ -89,9 +89,9 @@ impl Server {
         }
     }
 
-    /// Starts a pooler in transaction mode before a PostgreSQL, with so few connections to it that clients must share them.
-    pub fn pgbouncer(behind: &Server) -> Result<Self, String> {
-        let port = behind.port;
+    /// Starts a pooler in transaction mode before the PostgreSQL at this port, with so few connections to it that clients must
+    /// share them.
+    pub fn pgbouncer(port: u16) -> Result<Self, String> {
         let prepare = |programs: &Path, folder: &Path| pgbouncer::prepare(programs, folder, port);
         Self::make(Kind::Pgbouncer, pgbouncer::programs()?, prepare)
     }

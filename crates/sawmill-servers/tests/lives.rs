@@ -55,7 +55,7 @@ fn mariadb() {
 #[test]
 fn pgbouncer() {
     let Some(behind) = had(Server::start(Kind::Postgres), "pgbouncer") else { return };
-    if let Some(server) = had(Server::pgbouncer(&behind), "pgbouncer") {
+    if let Some(server) = had(Server::pgbouncer(behind.port()), "pgbouncer") {
         lives_and_dies(server);
     }
 }

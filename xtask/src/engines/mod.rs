@@ -15,15 +15,20 @@ use sawmill_servers::{Kind, Running, Server};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
     Postgres,
+    Postgres18,
+    /// A pooler before the first of these.
+    Pgbouncer,
     Mariadb,
 }
 
 impl Engine {
-    pub(crate) const ALL: &[Self] = &[Self::Postgres, Self::Mariadb];
+    pub(crate) const ALL: &[Self] = &[Self::Postgres, Self::Postgres18, Self::Pgbouncer, Self::Mariadb];
 
     fn kind(self) -> Kind {
         match self {
             Self::Postgres => Kind::Postgres,
+            Self::Postgres18 => Kind::Postgres18,
+            Self::Pgbouncer => Kind::Pgbouncer,
             Self::Mariadb => Kind::Mariadb,
         }
     }
@@ -40,6 +45,8 @@ impl Engine {
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "SAWMILL_TEST_POSTGRES",
+            Self::Postgres18 => "SAWMILL_TEST_POSTGRES_18",
+            Self::Pgbouncer => "SAWMILL_TEST_PGBOUNCER",
             Self::Mariadb => "SAWMILL_TEST_MYSQL",
         }
     }
@@ -93,6 +100,11 @@ impl Engines {
         {
             return Ok(url);
         }
+        self.own(engine)
+    }
+
+    /// The URL of a server that was started here: before, or now.
+    fn own(&mut self, engine: Engine) -> Result<String, String> {
         let roster = roster().map_err(|error| error.to_string())?;
         let running = roster.all().map_err(|error| error.to_string())?;
         for server in running.into_iter().filter(|server| server.kind == engine.kind()) {
@@ -101,7 +113,12 @@ impl Engines {
             }
             end(&server);
         }
-        let server = Server::start(engine.kind())?.hand_over();
+        let started = match engine {
+            // What stands behind it must know the user that it lets in.
+            Engine::Pgbouncer => Server::pgbouncer(port(&self.own(Engine::Postgres)?)?),
+            _ => Server::start(engine.kind()),
+        };
+        let server = started?.hand_over();
         let url = server.url.clone();
         if let Err(error) = roster.add(&server) {
             server.stop();
@@ -113,10 +130,16 @@ impl Engines {
 
     /// Ends those that this run has started.
     pub(crate) fn end(&mut self) {
-        for server in self.started.drain(..) {
+        for server in self.started.drain(..).rev() {
             end(&server);
         }
     }
+}
+
+/// The port in the URL of a server that was started here.
+fn port(url: &str) -> Result<u16, String> {
+    let port = url.rsplit_once(':').and_then(|(_, rest)| rest.split('/').next()?.parse().ok());
+    port.ok_or_else(|| format!("{url} has no port"))
 }
 
 fn end(server: &Running) {

@@ -22,7 +22,7 @@ fn server(test: &str) -> Option<Server> {
 }
 
 fn pooler(test: &str, behind: &Server) -> Option<Server> {
-    Server::pgbouncer(behind).map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
+    Server::pgbouncer(behind.port()).map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
 }
 
 /// Cuts connections at random, for some seconds.

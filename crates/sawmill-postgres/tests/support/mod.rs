@@ -16,13 +16,15 @@ use tokio_postgres::{Client, NoTls};
 /// The time at which the tests play.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-/// Where `cargo xtask engines up` has started a server.
-const VARIABLE: &str = "SAWMILL_TEST_POSTGRES";
-
 /// The URL of the server, or why there is none.
 pub(crate) fn server() -> Result<String, String> {
-    let url = std::env::var(VARIABLE).ok().filter(|url| !url.is_empty());
-    url.ok_or_else(|| format!("{VARIABLE} names no server; `cargo xtask engines up postgres` starts one"))
+    server_in("SAWMILL_TEST_POSTGRES")
+}
+
+/// The URL of the server that this variable names: `cargo xtask engines up` starts them.
+pub(crate) fn server_in(variable: &str) -> Result<String, String> {
+    let url = std::env::var(variable).ok().filter(|url| !url.is_empty());
+    url.ok_or_else(|| format!("{variable} names no server; `cargo xtask engines up` starts one"))
 }
 
 /// The URL of the server for this test. Without one the test is skipped, visibly.
