@@ -5,6 +5,7 @@
 //! directory that is removed at the end; other engines are where `SAWMILL_TEST_POSTGRES` and `SAWMILL_TEST_MYSQL` say. Where there are
 //! rounds, the engine alone and Sawmill take turns and the best round of each counts: what else the machine does can
 //! only make a round slower.
+#![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod backlog;
 mod child;
