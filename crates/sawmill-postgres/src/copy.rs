@@ -42,7 +42,10 @@ pub(crate) async fn copy(
     let mut sink = pin!(client.copy_in(&statement).await?);
     drop(statement);
     let mut out = BytesMut::from(HEAD);
-    for (n, record) in (1i64..).zip(records) {
+    // What is read together shall lie together, and in the index too. The numbers keep the order of the push.
+    let mut numbered: Vec<(i64, &Record)> = (1i64..).zip(records).collect();
+    numbered.sort_by_key(|(_, record)| record.shard);
+    for (n, record) in numbered {
         put(&mut out, xid, n, record);
         if out.len() >= PORTION {
             sink.send(out.split().freeze()).await?;
