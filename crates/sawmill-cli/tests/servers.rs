@@ -62,7 +62,7 @@ fn a_message_is_pushed_worked_failed_and_resent(server: &Server) {
     assert!(dead.contains(id.trim()) && dead.contains("nobody there"), "{dead}");
     run(&["dead", "retry", "emails", "--all"]);
     assert_eq!(worked("cat").ok(), "Dear Alice");
-    let shown = run(&["show", "emails", id.trim()]);
+    let shown = run(&["show", id.trim()]);
     assert!(shown.contains("done"), "{shown}");
     run(&["topic", "delete", "emails", "--yes"]);
     server.run(&["push", "emails", "x", "--no-create"]).fails(4, &["emails"]);
