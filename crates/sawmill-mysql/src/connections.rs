@@ -90,7 +90,7 @@ impl Connections {
             if idle < TRUSTED
                 || self.env.within(CONNECTING, conn.ping()).await.is_some_and(|pong| pong.is_ok())
             {
-                return Ok(self.line(conn, room));
+                return Ok(self.line(conn, room, false));
             }
         }
         let conn = self
@@ -100,7 +100,7 @@ impl Connections {
             .ok_or_else(|| unreachable("it does not answer"))?
             .map_err(|error| explain_connect(&error))?;
         self.shelf.made.fetch_add(1, Ordering::Relaxed);
-        Ok(self.line(conn, room))
+        Ok(self.line(conn, room, true))
     }
 
     /// The connection that was used last. Those that were not used for long are closed.
@@ -113,9 +113,10 @@ impl Connections {
         idle.pop_back()
     }
 
-    fn line(&self, conn: Conn, room: OwnedSemaphorePermit) -> Line {
+    fn line(&self, conn: Conn, room: OwnedSemaphorePermit, is_new: bool) -> Line {
         Line {
             conn: Some(conn),
+            is_new,
             answered: true,
             open: false,
             shelf: self.shelf.clone(),
@@ -133,6 +134,8 @@ impl Connections {
 /// A connection in use.
 pub(crate) struct Line {
     conn: Option<Conn>,
+    /// It may be the first in a new life of the server: see [`life`](crate::life). Until that is looked at, it is not for others.
+    pub(crate) is_new: bool,
     /// Everything that was asked was answered.
     answered: bool,
     /// A transaction is open.
@@ -230,6 +233,7 @@ impl Drop for Line {
         if let Some(conn) = self.conn.take()
             && self.answered
             && !self.open
+            && !self.is_new
         {
             let now = self.env.now();
             self.shelf.idle().push_back((conn, now));

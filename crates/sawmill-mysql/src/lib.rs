@@ -26,6 +26,7 @@ mod connections;
 mod counter;
 mod error;
 mod ledger;
+mod life;
 mod log;
 mod look;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use sawmill::topic::Topic;
 
 use crate::append::{Batch, Shelf};
 use crate::connections::Line;
-use crate::counter::{self, Held};
+use crate::counter::Held;
 use crate::error::{Failure, corrupt};
 use crate::row::{MESSAGE, field, message, only, topic_id};
 use crate::schema::Tables;

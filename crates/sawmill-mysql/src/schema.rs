@@ -32,6 +32,8 @@ pub(crate) struct Tables {
     pub(crate) leftover: String,
     /// The ledger's entries.
     pub(crate) entry: String,
+    /// When the server was started.
+    pub(crate) server: String,
 }
 
 impl Tables {
@@ -48,6 +50,7 @@ impl Tables {
             once: table("once"),
             leftover: table("leftover"),
             entry: table("entry"),
+            server: table("server"),
         }
     }
 }
@@ -77,7 +80,7 @@ fn tag(namespace: &str) -> String {
 pub(crate) type Step = fn(&Tables) -> Vec<String>;
 
 /// All steps that this program knows. The version of the tables is how many of them were taken.
-pub(crate) const STEPS: &[Step] = &[first];
+pub(crate) const STEPS: &[Step] = &[first, second];
 
 /// Messages lie in the order in which they are read. Ids are looked up only where they repeat, so they have a table of their own.
 fn first(tables: &Tables) -> Vec<String> {
@@ -121,6 +124,15 @@ fn first(tables: &Tables) -> Vec<String> {
             &tables.entry,
             "name VARBINARY(512) NOT NULL PRIMARY KEY, version BIGINT UNSIGNED NOT NULL, value MEDIUMBLOB NOT NULL",
         ),
+    ]
+}
+
+/// The server's present life: see [`life`](crate::life).
+fn second(tables: &Tables) -> Vec<String> {
+    let columns = "id TINYINT UNSIGNED NOT NULL PRIMARY KEY, started BIGINT UNSIGNED NOT NULL";
+    vec![
+        format!("CREATE TABLE IF NOT EXISTS {} ({columns}) {OPTIONS}", tables.server),
+        format!("INSERT IGNORE INTO {} VALUES (1, 0)", tables.server),
     ]
 }
 

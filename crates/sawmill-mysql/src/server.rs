@@ -21,6 +21,8 @@ const LONGEST_HEADERS: usize = 9 * MAX_HEADER_BYTES;
 pub(crate) struct Server {
     /// The most bytes that statements sent together may have.
     pub(crate) packet: usize,
+    /// The table that says for how long it runs.
+    pub(crate) status: &'static str,
 }
 
 impl Server {
@@ -40,7 +42,12 @@ impl Server {
         check_version(&version)?;
         check_innodb(innodb.as_deref())?;
         check_packet(packet)?;
-        Ok(Self { packet: packet - MARGIN })
+        let status = if is_mariadb(&version) {
+            "information_schema.global_status"
+        } else {
+            "performance_schema.global_status"
+        };
+        Ok(Self { packet: packet - MARGIN, status })
     }
 
     /// The most bytes a payload may have, so that a message fits into one packet, whatever its bytes are.
@@ -60,11 +67,7 @@ fn check_version(version: &str) -> Result<(), Error> {
     let mut numbers =
         version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let (name, least) = if version.to_ascii_lowercase().contains("mariadb") {
-        ("MariaDB", (10, 6))
-    } else {
-        ("MySQL", (8, 0))
-    };
+    let (name, least) = if is_mariadb(version) { ("MariaDB", (10, 6)) } else { ("MySQL", (8, 0)) };
     if found >= least {
         return Ok(());
     }
@@ -75,6 +78,10 @@ fn check_version(version: &str) -> Result<(), Error> {
             least.0, least.1
         ),
     ))
+}
+
+fn is_mariadb(version: &str) -> bool {
+    version.to_ascii_lowercase().contains("mariadb")
 }
 
 fn check_innodb(support: Option<&str>) -> Result<(), Error> {
@@ -145,7 +152,8 @@ mod tests {
 
     #[test]
     fn payloads_are_as_large_as_a_packet_allows() {
-        let payload = |packet: usize| Server { packet: packet - MARGIN }.max_payload_bytes(16 << 20);
+        let payload =
+            |packet: usize| Server { packet: packet - MARGIN, status: "" }.max_payload_bytes(16 << 20);
         assert!(payload(4 << 20) > 512 << 10);
         assert!(payload(16 << 20) > 7 << 20 && payload(16 << 20) < 8 << 20);
         assert_eq!(payload(64 << 20), 16 << 20);

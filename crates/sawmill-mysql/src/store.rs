@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::schema::{self, STEPS, Step, Tables};
 use crate::server::Server;
 use crate::tries::Tries;
-use crate::{CAPABILITIES, trim};
+use crate::{CAPABILITIES, life, trim};
 
 /// A log and a ledger in a MySQL or MariaDB database. Clones share it; its connections are closed when the last of them is dropped.
 #[derive(Clone)]
@@ -87,7 +87,12 @@ impl Mysql {
     }
 
     pub(crate) async fn line(&self) -> Result<Line, Failure> {
-        self.open.connections.take().await
+        let mut line = self.open.connections.take().await?;
+        if line.is_new {
+            life::begin(&mut line, self.tables(), self.open.server.status).await?;
+            line.is_new = false;
+        }
+        Ok(line)
     }
 
     pub(crate) fn tables(&self) -> &Tables {

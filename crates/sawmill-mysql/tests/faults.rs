@@ -11,7 +11,9 @@ use futures_util::future::{join, join_all};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder};
 use sawmill::clock::Moment;
+use sawmill::engine::Engine;
 use sawmill::env::Env;
+use sawmill::ledger::{Commit, EntryKey, Write};
 use sawmill::{Context, Delivery, ErrorKind, Sawmill, Worker};
 use sawmill_mysql::MysqlEngine;
 use sawmill_servers::{Kind, Server};
@@ -26,7 +28,6 @@ const TTL: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_secs(5);
 /// How many starts of each group there must be between two faults.
 const BETWEEN: usize = 300;
-const FAULTS: usize = 3;
 
 /// What is known of one group.
 #[derive(Default)]
@@ -173,8 +174,8 @@ impl Yard {
     }
 }
 
-/// Runs load, does the harm several times, and checks. `harm` returns when it is over.
-async fn under_load(test: &str, harm: impl AsyncFn(&Arc<Yard>)) {
+/// Runs load, does the harm so many times, and checks. `harm` returns when it is over.
+async fn under_load(test: &str, times: usize, harm: impl AsyncFn(&Arc<Yard>)) {
     let Some(yard) = Yard::new(test).map(Arc::new) else { return };
     let mill = yard.mill().await;
     mill.create_topic(TOPIC).await.unwrap();
@@ -182,7 +183,7 @@ async fn under_load(test: &str, harm: impl AsyncFn(&Arc<Yard>)) {
     let pushing = join_all((0..PUSHERS).map(|pusher| yard.push(pusher)));
     let faults = async {
         let env = Env::system();
-        for _ in 0..FAULTS {
+        for _ in 0..times {
             yard.more(BETWEEN).await;
             let began = env.now();
             harm(&yard).await;
@@ -204,7 +205,7 @@ async fn under_load(test: &str, harm: impl AsyncFn(&Arc<Yard>)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_restarted_under_load_loses_nothing() {
-    under_load("restart", async |yard| {
+    under_load("restart", 3, async |yard| {
         yard.harm(Server::stop).await;
         yard.harm(Server::restart).await;
     })
@@ -213,16 +214,60 @@ async fn a_server_that_is_restarted_under_load_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_under_load_loses_nothing() {
-    under_load("kill", async |yard| {
+    under_load("kill", 3, async |yard| {
         yard.harm(Server::kill).await;
         yard.harm(Server::restart).await;
     })
     .await;
 }
 
+/// Nobody can beat, and all workers are as good as dead when it comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_away_for_long_loses_nothing() {
+    under_load("away", 1, async |yard| {
+        yard.harm(Server::kill).await;
+        Env::system().sleep(TTL + Duration::from_secs(2)).await;
+        yard.harm(Server::restart).await;
+    })
+    .await;
+}
+
+/// What was read before a crash may be gone: so it is not acted upon.
+#[tokio::test]
+async fn nothing_that_was_read_in_one_life_of_a_server_is_written_on_in_the_next() {
+    let Some(yard) = Yard::new("lives").map(Arc::new) else { return };
+    let store = MysqlEngine.open(&yard.url.parse().unwrap(), &Default::default()).await.unwrap();
+    let ledger = store.ledger.unwrap();
+    let key = EntryKey::raw("shards/1");
+    let write = |expect, value: &str| {
+        let (key, value) = (key.clone(), Some(value.to_owned().into()));
+        let ledger = ledger.clone();
+        async move { ledger.commit(Write { key, expect, value }).await.unwrap() }
+    };
+    let Commit::Done(first) = write(None, "a").await else { panic!("nobody else writes") };
+    let Commit::Done(second) = write(Some(first), "b").await else { panic!("nobody else writes") };
+    // A connection that is cut is nothing to worry about.
+    drop(MysqlEngine.open(&yard.url.parse().unwrap(), &Default::default()).await.unwrap());
+    let Commit::Done(third) = write(Some(second), "c").await else { panic!("the server lives") };
+
+    yard.harm(Server::kill).await;
+    yard.harm(Server::restart).await;
+    let answer = loop {
+        match ledger.get(&EntryKey::raw("another")).await {
+            Ok(_) => break write(Some(third), "d").await,
+            Err(error) => assert!(error.may_pass(), "{error}"),
+        }
+    };
+    assert_eq!(answer, Commit::Conflict);
+    let now = ledger.get(&key).await.unwrap().unwrap();
+    assert_eq!(now.value, "c");
+    assert!(now.version > third);
+    assert!(matches!(write(Some(now.version), "d").await, Commit::Done(_)), "what is read now counts");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_are_cut_under_load_lose_nothing() {
-    under_load("cut", async |yard| {
+    under_load("cut", 3, async |yard| {
         let opts = mysql_async::Opts::from_url(&yard.url).unwrap();
         let mut killer = Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.unwrap();
         let others =

@@ -54,7 +54,10 @@ async fn g12_a_schema_that_was_left_half_made_is_finished() {
     let shape = tables(&database).await;
     let mut stranger = database.stranger().await;
     stranger.query_drop("UPDATE sawmill_default_meta SET version = 0").await.unwrap();
-    stranger.query_drop("DROP TABLE sawmill_default_entry, sawmill_default_once").await.unwrap();
+    stranger
+        .query_drop("DROP TABLE sawmill_default_entry, sawmill_default_once, sawmill_default_server")
+        .await
+        .unwrap();
     let log = database.open("default").await.unwrap().log.unwrap();
     assert_eq!(tables(&database).await, shape);
     let made = topic(&*log, "orders", 1).await;
@@ -86,6 +89,6 @@ async fn g20_the_load_on_the_database_is_bounded() {
     let load = load(open, asked).await;
     eprintln!("{load:?}, in statements");
     assert!(load.per_message <= 0.05, "{load:?}");
-    assert!(load.idle_per_second <= 20.0, "{load:?}");
+    assert!(load.idle_per_second <= 30.0, "{load:?}");
     database.admin(&format!("DROP USER {user}@'%'")).await;
 }

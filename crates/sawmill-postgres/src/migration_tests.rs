@@ -46,7 +46,7 @@ async fn g12_a_newer_program_migrates_while_an_older_one_works() {
     };
     upgrade(&older, open_newer).await;
 
-    let refused = open(&url, &namespace, STEPS).await.unwrap_err();
+    let refused = open(&url, &namespace, STEPS).await.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Corrupt);
     assert!(refused.to_string().contains("use a newer program"), "{refused}");
     open(&url, &namespace, &steps).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_migration_that_has_to_wait_does_not_make_workers_wait() {
     let stranger = stranger(&url).await;
     let table = format!("\"sawmill_{}\".entry", namespace.as_str());
     stranger.batch_execute(&format!("BEGIN; SELECT count(*) FROM {table}")).await.unwrap();
-    let refused = soon("the end of the migration", open(&url, &namespace, &newer())).await.unwrap_err();
+    let refused = soon("the end of the migration", open(&url, &namespace, &newer())).await.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     log.append(&orders, NOW, records(0, [5])).await.unwrap();
     stranger.batch_execute("ROLLBACK").await.unwrap();

@@ -1,13 +1,10 @@
 //! The engine that the behaviours are shown on here: MySQL or MariaDB, each test in a database of its own.
 
-use std::sync::LazyLock;
-
 use sawmill::engine::Namespace;
 use sawmill::{OpenOptions, Sawmill};
 use sawmill_mysql::{Mysql, MysqlEngine};
-use tokio::runtime::{Builder, Runtime};
 
-use crate::server::{Database, server};
+use crate::server::{Database, elsewhere, server};
 
 /// What it is called when a test fails.
 pub(crate) const ENGINE: &str = "mysql";
@@ -23,7 +20,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new() -> Self {
         match server() {
-            Ok(url) => Self { database: elsewhere(async move { Database::new(&url).await }) },
+            Ok(url) => Self { database: Database::made_elsewhere(url) },
             // All tests of this program need one, and none of them can say so: it ends here, as skipped.
             Err(why) => {
                 sawmill_conformance::skipped("behaviours on MySQL", &why);
@@ -44,15 +41,8 @@ impl Place {
     /// The two seams, without the library on top.
     pub(crate) fn store(&self) -> Shelf {
         let url = self.url().parse().unwrap();
-        elsewhere(async move { Mysql::open(&url, &Namespace::default()).await.unwrap() })
+        elsewhere(async move { Mysql::open(&url, &Namespace::default()).await.unwrap() }).unwrap()
     }
-}
-
-/// Does this on a thread of its own, because tests do not wait for it.
-fn elsewhere<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
-    static RUNTIME: LazyLock<Runtime> =
-        LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
-    std::thread::spawn(|| RUNTIME.block_on(work)).join().unwrap()
 }
 
 /// How to open a store of this engine.

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -13,6 +14,7 @@ use sawmill::log::{Log, Record};
 use sawmill::topic::{Topic, TopicSpec};
 use sawmill::{Message, MessageId};
 use sawmill_mysql::MysqlEngine;
+use tokio::runtime::{Builder, Runtime};
 
 /// The time at which the tests play.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -56,6 +58,11 @@ impl Database {
         database
     }
 
+    /// The same for somebody who cannot wait.
+    pub(crate) fn made_elsewhere(url: String) -> Self {
+        elsewhere(async move { Self::new(&url).await }).unwrap()
+    }
+
     pub(crate) fn url(&self) -> String {
         self.url_as(self.server.user().unwrap(), self.server.pass().unwrap_or_default())
     }
@@ -96,14 +103,19 @@ impl Drop for Database {
     fn drop(&mut self) {
         let (server, sql) = (self.server.clone(), format!("DROP DATABASE {}", self.name));
         // The test's own runtime is busy with the test, or gone.
-        let dropping = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(admin(server, &sql));
-        });
-        if dropping.join().is_err() {
+        if elsewhere(async move { admin(server, &sql).await }).is_err() {
             eprintln!("database {} is left behind", self.name);
         }
     }
+}
+
+/// Does this on a thread of its own, in a runtime that stays as long as the test program: what is opened there stays open.
+pub(crate) fn elsewhere<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> std::thread::Result<T> {
+    static RUNTIME: LazyLock<Runtime> =
+        LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
+    std::thread::spawn(|| RUNTIME.block_on(work)).join()
 }
 
 pub(crate) fn random() -> u64 {

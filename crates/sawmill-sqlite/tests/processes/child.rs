@@ -1,4 +1,4 @@
-//! A child process: opens the database, works or pushes, and records what it does. It ends when it is told to stop, or
+//! A child process: opens the store, works or pushes, and records what it does. It ends when it is told to stop, or
 //! when the test that started it is gone.
 
 use std::fs;
@@ -11,6 +11,7 @@ use sawmill::{Context, Push, Sawmill, Worker};
 use tokio::sync::oneshot;
 
 use crate::job::{GROUP, Job, Role, TOPIC};
+use crate::place;
 use crate::record::{self, Record};
 
 /// What the test writes to a child's standard input to end it.
@@ -46,7 +47,7 @@ fn listen() -> oneshot::Receiver<()> {
 }
 
 async fn work(job: &Job, told: oneshot::Receiver<()>) {
-    let mill = sawmill_sqlite::open(&job.url()).await.unwrap();
+    let mill = place::open(&job.store()).await;
     let mut workers = Vec::new();
     for nth in 0..job.workers {
         let name = if job.workers == 1 { job.name.clone() } else { format!("{}.{nth}", job.name) };
@@ -95,7 +96,7 @@ async fn start(job: &Job, mill: &Sawmill, name: String) -> Worker {
 
 /// Pushes as fast as it is acknowledged, several at a time and one at a time in turn, and works what is there.
 async fn push_and_work(job: &Job) {
-    let mill = sawmill_sqlite::open(&job.url()).await.unwrap();
+    let mill = place::open(&job.store()).await;
     mill.create_topic(TOPIC).await.unwrap();
     let _worker = start(job, &mill, job.name.clone()).await;
     let record = Record::open(&job.folder, &format!("{}-pushes", job.name));
@@ -114,7 +115,7 @@ async fn open_at(job: &Job, at: u64) {
     while record::now() < at {
         std::hint::spin_loop();
     }
-    let mill = sawmill_sqlite::open(&job.url()).await.unwrap();
+    let mill = place::open(&job.store()).await;
     mill.create_topic(TOPIC).await.unwrap();
     let id = mill.push(TOPIC, job.name.clone()).await.unwrap();
     Record::open(&job.folder, &job.name).pushed(id, None);

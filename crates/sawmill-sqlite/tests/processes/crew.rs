@@ -2,23 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::RwLock;
 use std::time::Duration;
 
-use rusqlite::Connection;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use sawmill::env::Env;
-use sawmill::ledger::{EntryKey, Ledger};
 use sawmill::topic::TopicSpec;
 use sawmill::{GroupStatus, Push, Sawmill};
 use sawmill_conformance::history::{Event, History};
-use sawmill_sqlite::Sqlite;
 use tempfile::TempDir;
+use tokio::sync::OnceCell;
 
 use crate::child::STOP;
-use crate::job::{GROUP, Job, TOPIC, VARIABLE, database, url};
+use crate::job::{GROUP, Job, STORE, TOPIC, VARIABLE, store};
+use crate::place::{self, Place};
 use crate::record::{self, Record};
 
 /// Tests that measure run alone; the others may run beside each other.
@@ -41,10 +40,13 @@ fn block_on(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
-/// A folder with a database and records, and the children at work on it. All of them are gone when it is dropped.
+/// A store and a folder with records, and the children at work on it. All of them are gone when it is dropped.
 pub(crate) struct Crew {
-    folder: TempDir,
     children: Vec<Hand>,
+    folder: TempDir,
+    place: Place,
+    /// Looks who is there.
+    watcher: OnceCell<Sawmill>,
     pub(crate) record: Record,
 }
 
@@ -72,23 +74,21 @@ impl Crew {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let record = Record::open(folder.path(), "test");
-        Self { folder, children: Vec::new(), record }
+        let place = Place::new(folder.path());
+        std::fs::write(folder.path().join(STORE), place.store()).unwrap();
+        Self { children: Vec::new(), folder, place, watcher: OnceCell::new(), record }
     }
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(crate) fn database(&self) -> PathBuf {
-        database(self.folder())
-    }
-
-    /// The database, opened by the test itself.
+    /// The store, opened by the test itself.
     pub(crate) async fn open(&self) -> Sawmill {
-        sawmill_sqlite::open(&url(self.folder())).await.unwrap()
+        place::open(&store(self.folder())).await
     }
 
-    /// The database with the topic that all work on.
+    /// The store with the topic that all work on.
     pub(crate) async fn open_with_topic(&self, shards: u16) -> Sawmill {
         let mill = self.open().await;
         let spec = TopicSpec { shards, ..TopicSpec::new(TOPIC.parse().unwrap()) };
@@ -138,7 +138,7 @@ impl Crew {
         at
     }
 
-    /// Makes a child stand still, and not in the middle of a transaction: nobody can write to the file as long as its
+    /// Makes a child stand still, and not in the middle of a transaction: nobody could write to a file as long as its
     /// writer stands still, and it is not that which is tested. Returns when.
     pub(crate) async fn freeze(&mut self, name: &str) -> u64 {
         for _ in 0..20 {
@@ -147,7 +147,7 @@ impl Crew {
             child.signal(Signal::STOP);
             let pid = WaitId::Pid(Pid::from_child(&child.process));
             waitid(pid, WaitIdOptions::STOPPED).unwrap();
-            if can_write(&self.database()).await {
+            if self.place.can_write().await {
                 return at;
             }
             self.child(name).signal(Signal::CONT);
@@ -234,9 +234,8 @@ impl Crew {
 
     /// The names of the members of the group.
     pub(crate) async fn members(&self) -> Vec<String> {
-        let sqlite = Sqlite::open(self.database(), &Default::default()).unwrap();
-        let entries = sqlite.list(&EntryKey::members(&GROUP.parse().unwrap())).await.unwrap();
-        entries.iter().map(|entry| entry.key.last().to_owned()).collect()
+        let mill = self.watcher.get_or_init(|| self.open()).await;
+        mill.members(GROUP).await.unwrap().iter().map(|member| member.id.to_string()).collect()
     }
 
     /// True if a worker of this child is a member of the group.
@@ -277,17 +276,4 @@ pub(crate) async fn drained(mill: &Sawmill) -> GroupStatus {
         }
     };
     soon("that everything is done", drained).await
-}
-
-/// True if one gets a turn to write to this database.
-async fn can_write(path: &Path) -> bool {
-    let connection = Connection::open(path).unwrap();
-    connection.busy_timeout(Duration::ZERO).unwrap();
-    for _ in 0..300 {
-        if connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {
-            return true;
-        }
-        Env::system().sleep(Duration::from_millis(1)).await;
-    }
-    false
 }

@@ -7,6 +7,7 @@ use sawmill_conformance::history::{Event, History};
 
 use crate::crew::{Crew, drained, play, play_alone};
 use crate::job::{Job, Role};
+use crate::place::database;
 use crate::record::{self, assert_none};
 
 const PROCESSES: usize = 4;
@@ -108,7 +109,7 @@ fn ten_processes_may_open_a_new_file_at_the_same_moment() {
                 crew.start(&Job { role: Role::OpenAt(at), ..job });
             }
             crew.ended().await;
-            let file = Connection::open(crew.database()).unwrap();
+            let file = Connection::open(database(crew.folder())).unwrap();
             let count = |sql: &str| -> i64 { file.query_row(sql, [], |row| row.get(0)).unwrap() };
             assert_eq!(count("SELECT count(*) FROM topic"), 1);
             assert_eq!(count("SELECT count(*) FROM message"), OPENERS as i64);
@@ -121,7 +122,7 @@ fn ten_processes_may_open_a_new_file_at_the_same_moment() {
 
 /// Everything that says how the database is built.
 fn schema(crew: &Crew) -> (i64, Vec<String>) {
-    let file = Connection::open(crew.database()).unwrap();
+    let file = Connection::open(database(crew.folder())).unwrap();
     let version = file.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
     let mut statement = file.prepare("SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY name").unwrap();
     let lines = statement.query_map([], |row| row.get(0)).unwrap();

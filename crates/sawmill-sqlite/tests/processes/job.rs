@@ -18,7 +18,7 @@ pub(crate) struct Job {
     pub(crate) role: Role,
     /// What the child is called in the records, and how the ids of its workers begin.
     pub(crate) name: String,
-    /// Where the database and the records are.
+    /// Where the records are, and the name of the store.
     pub(crate) folder: PathBuf,
     pub(crate) ordered: bool,
     pub(crate) delivery: Delivery,
@@ -71,16 +71,16 @@ impl Job {
         Some(serde_json::from_str(&text).unwrap())
     }
 
-    pub(crate) fn url(&self) -> String {
-        url(&self.folder)
+    /// What names the store.
+    pub(crate) fn store(&self) -> String {
+        store(&self.folder)
     }
 }
 
-/// The database in this folder.
-pub(crate) fn url(folder: &Path) -> String {
-    format!("sqlite:{}", database(folder).display())
-}
+/// The file in the folder that says which store all of them work on.
+pub(crate) const STORE: &str = "store";
 
-pub(crate) fn database(folder: &Path) -> PathBuf {
-    folder.join("jobs.db")
+/// What names the store on which the processes of this folder work.
+pub(crate) fn store(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join(STORE)).unwrap()
 }

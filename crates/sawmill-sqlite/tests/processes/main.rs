@@ -1,4 +1,4 @@
-//! Real processes on one database file, and what really happens to processes: they are killed, they stand still, they
+//! Real processes on one store, here a file, and what really happens to processes: they are killed, they stand still, they
 //! all come at once. What the children did is read from their own records and held against what must always hold.
 //!
 //! The test program starts itself anew for each child; see [`child`] and [`crew`].
@@ -12,6 +12,7 @@ mod deliveries;
 mod job;
 mod journal;
 mod order;
+mod place;
 mod plug;
 mod record;
 mod stall;

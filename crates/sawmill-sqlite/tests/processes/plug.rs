@@ -10,6 +10,7 @@ use sawmill_conformance::history::Event;
 
 use crate::crew::{Crew, drained, play};
 use crate::job::{Job, Role};
+use crate::place::database;
 use crate::record::assert_none;
 
 const TIMES: u64 = 100;
@@ -32,7 +33,7 @@ fn a_process_killed_a_hundred_times_loses_nothing_that_was_acknowledged() {
             Env::system().sleep(Duration::from_millis(20 + next(&mut random) % 100)).await;
             crew.kill(&name);
             if nth % 10 == 9 {
-                assert_sound(&crew.database());
+                assert_sound(&database(crew.folder()));
             }
         }
         let acknowledged = pushed(&crew);
@@ -52,7 +53,7 @@ fn a_process_killed_a_hundred_times_loses_nothing_that_was_acknowledged() {
         assert_none("lost", &history.check_nothing_lost());
         assert_none("started again without need", &history.check_second_starts_have_a_reason());
         drop(mill);
-        assert_sound(&crew.database());
+        assert_sound(&database(crew.folder()));
         eprintln!("{TIMES} kills: {acknowledged} pushes were acknowledged, {} messages done", status.done);
     });
 }

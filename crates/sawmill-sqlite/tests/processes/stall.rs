@@ -10,6 +10,7 @@ use sawmill_conformance::history::{Event, History};
 
 use crate::crew::{Crew, drained, play};
 use crate::job::{GROUP, Job, TOPIC};
+use crate::place::database;
 use crate::record::{self, assert_none};
 
 const MESSAGES: usize = 600;
@@ -33,7 +34,7 @@ fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() 
         crew.push(&mill, MESSAGES, 50, 0).await;
         crew.until("the first messages", |history| starts(history, 0, u64::MAX) >= 100).await;
 
-        let writer = Connection::open(crew.database()).unwrap();
+        let writer = Connection::open(database(crew.folder())).unwrap();
         writer.execute_batch("BEGIN IMMEDIATE").unwrap();
         let stalled = record::now();
         let push = mill.push(TOPIC, "pushed while nobody can write");
