@@ -111,7 +111,12 @@ impl Yard {
     /// Does this to the server, on a thread that may wait.
     async fn harm(self: &Arc<Self>, harm: fn(&mut Server) -> Result<(), String>) {
         let yard = self.clone();
-        tokio::task::spawn_blocking(move || harm(&mut yard.server.lock().unwrap())).await.unwrap().unwrap();
+        Env::system()
+            .blocking(move || harm(&mut yard.server.lock().unwrap()))
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
     }
 
     /// Waits until every group has started so many more; returns when the first of each had.
