@@ -8,6 +8,7 @@ use std::time::Duration;
 use sawmill::env::Env;
 use sawmill::{Context, Push, Sawmill};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
@@ -36,7 +37,8 @@ pub(crate) async fn measure(
         async {}
     };
     let worker = mill.worker("bench").start(handler).await?;
-    let pushing = tokio::spawn(push(mill.clone(), room.clone()));
+    let mut pushing = JoinSet::new();
+    pushing.spawn(push(mill.clone(), room.clone()));
     let part = Duration::from_secs(settings.pin_seconds) / PARTS;
     let rate_of_part = async || {
         let (began, before) = (env.now(), handled.load(Ordering::Relaxed));
@@ -55,7 +57,9 @@ pub(crate) async fn measure(
         rates.push(rate);
     }
     room.close();
-    pushing.await??;
+    while let Some(ended) = pushing.join_next().await {
+        ended??;
+    }
     let dead = pin.dead(&store).await?;
     pin.release().await?;
     worker.drained().await;
