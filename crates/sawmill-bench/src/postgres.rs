@@ -40,8 +40,10 @@ impl Postgres {
 
 async fn connect(url: &str) -> Result<Client, Failure> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    // It ends with the client; what goes wrong the client is told.
-    tokio::spawn(connection);
+    Env::system().spawn(async move {
+        // It ends with the client; what goes wrong the client is told.
+        let _ = connection.await;
+    });
     Ok(client)
 }
 
