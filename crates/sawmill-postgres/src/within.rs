@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use sawmill::log::Record;
 use sawmill::{Context, Draft, Error, ErrorKind, Result};
 use tokio_postgres::Transaction;
-use tokio_postgres::error::SqlState;
 
 use crate::append::{COLUMNS, xid};
 use crate::error::{Effect, Failure};
@@ -71,7 +70,11 @@ async fn run(connection: &mut sqlx::PgConnection, sql: String) -> Result<u64> {
     // All that is not ours stands in it as hexadecimal digits, or as a number.
     let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(connection).await;
     done.map(|done| done.rows_affected()).map_err(|error| match error.as_database_error() {
-        Some(error) if error.code().is_some_and(|code| code == SqlState::UNDEFINED_TABLE.code()) => {
+        Some(error)
+            if error
+                .code()
+                .is_some_and(|code| code == tokio_postgres::error::SqlState::UNDEFINED_TABLE.code()) =>
+        {
             elsewhere()
         }
         _ => Error::new(
