@@ -106,8 +106,8 @@ fn a_person_is_asked_before_what_cannot_be_undone() {
 #[test]
 fn settings_are_wrong_before_anything_is_done() {
     let place = Place::new();
-    place.run(&["--store", "postgres://me:secret@nowhere/db", "topic", "list"]).fails(2, &["postgres:"]);
-    let ended = place.run(&["--store", "postgres://me:secret@nowhere/db", "migrate"]);
+    place.run(&["--store", "oracle://me:secret@nowhere/db", "topic", "list"]).fails(2, &["oracle:"]);
+    let ended = place.run(&["--store", "oracle://me:secret@nowhere/db", "migrate"]);
     assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
     place.run(&["--store", "sqlite:no/such/folder/x.db", "status"]).fails(2, &["no/such/folder"]);
     place.run(&["nonsense"]).fails(2, &["nonsense"]);

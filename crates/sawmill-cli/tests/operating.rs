@@ -287,7 +287,7 @@ fn a_store_is_created_and_migrated_by_itself() {
     let raw = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
     let first = "DROP INDEX message_id; CREATE UNIQUE INDEX message_id ON message (topic, id);
         ALTER TABLE message DROP COLUMN repeatable; ALTER TABLE aside DROP COLUMN repeatable;
-        ALTER TABLE topic DROP COLUMN drops_unread; PRAGMA user_version = 1;";
+        ALTER TABLE topic DROP COLUMN drops_unread; DROP TABLE finished; PRAGMA user_version = 1;";
     raw.execute_batch(first).unwrap();
     let migrated = place.run(&["migrate"]);
     assert!(migrated.stderr.contains("migrated from schema version 1 to "), "{migrated:?}");

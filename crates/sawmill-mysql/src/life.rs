@@ -5,6 +5,8 @@
 //! its number, and so hide whatever is pushed under that number later. So nothing that was read in one life of a
 //! server is acted upon in the next: the first to connect in a new life moves the versions of all entries, and every write
 //! that expects an old one is refused. A connection does not outlive its server, so that each is looked at once.
+//!
+//! A life has a number, which stands in a table on disk and in one that the server keeps in its memory alone.
 
 use crate::connections::Line;
 use crate::error::{Failure, corrupt};
@@ -12,37 +14,43 @@ use crate::row::{field, only};
 use crate::schema::Tables;
 use crate::sql::Sql;
 
-/// Sees to it that this life of the server is known, before anything else is done on a new connection.
-pub(crate) async fn begin(line: &mut Line, tables: &Tables, status: &str) -> Result<(), Failure> {
-    // Both times are those at which the statement began, so that the difference is always the same.
-    let sql = Sql::new(format_args!(
-        "SELECT started, CAST(UNIX_TIMESTAMP() - (SELECT variable_value FROM {status} WHERE variable_name = 'UPTIME')
-         AS UNSIGNED) FROM {} WHERE id = 1",
-        tables.server
-    ));
-    let row = line.ask(&sql).await?.pop().and_then(|answer| only(answer.rows));
-    let mut row = row.ok_or_else(|| corrupt(format!("no row in table {}", tables.server)))?;
-    let (known, started): (u64, u64) = (field(&mut row, 0)?, field(&mut row, 1)?);
-    if known == started {
+/// Sees to it that this life of the server is known, before anything else is done on a new connection. `new` is a number that no
+/// life had.
+pub(crate) async fn begin(line: &mut Line, tables: &Tables, new: u64) -> Result<(), Failure> {
+    if is_known(line, tables, "").await? {
         return Ok(());
     }
-    let done = note(line, tables, started).await;
+    let done = note(line, tables, new).await;
     line.settle(done).await
 }
 
+/// Whether the memory of the server has the number that is on disk. `hold` may hold the row.
+async fn is_known(line: &mut Line, tables: &Tables, hold: &str) -> Result<bool, Failure> {
+    let mut sql = Sql::new(format_args!("SELECT life FROM {} WHERE id = 1 {hold}", tables.server));
+    sql.then(format_args!("SELECT life FROM {} WHERE id = 1", tables.memory));
+    let mut answers = line.ask(&sql).await?;
+    let mut next = || -> Result<Option<u64>, Failure> {
+        let row = answers.pop().and_then(|answer| only(answer.rows));
+        row.map(|mut row| field(&mut row, 0)).transpose()
+    };
+    let (memory, disk) = (next()?, next()?);
+    let disk = disk.ok_or_else(|| corrupt(format!("no row in table {}", tables.server)))?;
+    Ok(memory == Some(disk))
+}
+
 /// Moves all versions, unless somebody else has done it for this life.
-async fn note(line: &mut Line, tables: &Tables, started: u64) -> Result<(), Failure> {
-    let mut hold = Sql::new("START TRANSACTION");
-    hold.then(format_args!("SELECT started FROM {} WHERE id = 1 FOR UPDATE", tables.server));
-    let row = line.begin(&mut hold).await?.pop().and_then(|answer| only(answer.rows));
-    let known: Option<u64> = row.map(|mut row| field(&mut row, 0)).transpose()?;
-    if known == Some(started) {
+async fn note(line: &mut Line, tables: &Tables, new: u64) -> Result<(), Failure> {
+    line.begin(&mut Sql::new("START TRANSACTION")).await?;
+    if is_known(line, tables, "FOR UPDATE").await? {
         line.roll_back().await;
         return Ok(());
     }
     let mut sql = Sql::new(format_args!("UPDATE {} SET version = version + 1", tables.entry));
-    sql.then(format_args!("UPDATE {} SET started = {started} WHERE id = 1", tables.server));
+    sql.then(format_args!("UPDATE {} SET life = {new} WHERE id = 1", tables.server));
     line.commit(sql).await?;
+    // Not before: who crashes in between leaves it to the next to do it all again, which harms nobody.
+    let remember = Sql::new(format_args!("REPLACE INTO {} VALUES (1, {new})", tables.memory));
+    line.ask(&remember).await?;
     tracing::info!(
         namespace = tables.namespace,
         "the server was started anew; what was read before is read again"

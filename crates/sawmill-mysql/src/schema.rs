@@ -34,8 +34,9 @@ pub(crate) struct Tables {
     pub(crate) entry: String,
     /// Messages that a handler has finished within a transaction of its own.
     pub(crate) finished: String,
-    /// When the server was started.
+    /// The server's present life, on disk and in its memory.
     pub(crate) server: String,
+    pub(crate) memory: String,
 }
 
 impl Tables {
@@ -54,6 +55,7 @@ impl Tables {
             entry: table("entry"),
             finished: table("finished"),
             server: table("server"),
+            memory: table("memory"),
         }
     }
 }
@@ -132,8 +134,9 @@ fn first(tables: &Tables) -> Vec<String> {
 
 /// The server's present life: see [`life`](crate::life).
 fn second(tables: &Tables) -> Vec<String> {
-    let columns = "id TINYINT UNSIGNED NOT NULL PRIMARY KEY, started BIGINT UNSIGNED NOT NULL";
+    let columns = "id TINYINT UNSIGNED NOT NULL PRIMARY KEY, life BIGINT UNSIGNED NOT NULL";
     vec![
+        format!("CREATE TABLE IF NOT EXISTS {} ({columns}) ENGINE=MEMORY", tables.memory),
         format!("CREATE TABLE IF NOT EXISTS {} ({columns}) {OPTIONS}", tables.server),
         format!("INSERT IGNORE INTO {} VALUES (1, 0)", tables.server),
     ]

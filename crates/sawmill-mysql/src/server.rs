@@ -23,8 +23,6 @@ pub(crate) struct Server {
     pub(crate) packet: usize,
     /// It is one of a Galera cluster.
     pub(crate) galera: bool,
-    /// The table that says for how long it runs.
-    pub(crate) status: &'static str,
 }
 
 impl Server {
@@ -49,12 +47,7 @@ impl Server {
         check_version(&version)?;
         check_innodb(innodb.as_deref())?;
         check_packet(packet)?;
-        let status = if is_mariadb(&version) {
-            "information_schema.global_status"
-        } else {
-            "performance_schema.global_status"
-        };
-        Ok(Self { packet: packet - MARGIN, status, galera })
+        Ok(Self { packet: packet - MARGIN, galera })
     }
 
     /// The most bytes a payload may have, so that a message fits into one packet, whatever its bytes are.
@@ -160,9 +153,8 @@ mod tests {
 
     #[test]
     fn payloads_are_as_large_as_a_packet_allows() {
-        let payload = |packet: usize| {
-            Server { packet: packet - MARGIN, status: "", galera: false }.max_payload_bytes(16 << 20)
-        };
+        let payload =
+            |packet: usize| Server { packet: packet - MARGIN, galera: false }.max_payload_bytes(16 << 20);
         assert!(payload(4 << 20) > 512 << 10);
         assert!(payload(16 << 20) > 7 << 20 && payload(16 << 20) < 8 << 20);
         assert_eq!(payload(64 << 20), 16 << 20);

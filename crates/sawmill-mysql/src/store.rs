@@ -89,7 +89,7 @@ impl Mysql {
     pub(crate) async fn line(&self) -> Result<Line, Failure> {
         let mut line = self.open.connections.take().await?;
         if line.is_new {
-            life::begin(&mut line, self.tables(), self.open.server.status).await?;
+            life::begin(&mut line, self.tables(), self.env().dice().roll()).await?;
             line.is_new = false;
         }
         Ok(line)
