@@ -171,9 +171,7 @@ impl Lease<'_> {
             }
         }
     }
-}
 
-impl Lease<'_> {
     /// Runs a transaction that the work itself begins and ends. If it does not come to a good end, the connection is closed,
     /// and what is open with it.
     pub(crate) async fn entire<T>(
