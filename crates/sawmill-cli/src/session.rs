@@ -59,12 +59,11 @@ impl Session {
 
     /// The failure, which names the store if it is the store's: people have several.
     pub(crate) fn name_store(&self, failure: Failure) -> Failure {
-        match self.store().parse::<StoreUrl>() {
-            Ok(url) if failure.is_of_store() && !failure.to_string().contains(url.rest()) => {
-                failure.at(format!("store {url}"))
-            }
-            _ => failure,
-        }
+        let Ok(url) = self.store().parse::<StoreUrl>() else { return failure };
+        // It may have been named by its path alone, or without its password.
+        let (said, shown) = (failure.to_string(), url.to_string());
+        let named = said.contains(url.rest()) || said.contains(&shown);
+        if failure.is_of_store() && !named { failure.at(format!("store {shown}")) } else { failure }
     }
 
     /// What people mean by "now".

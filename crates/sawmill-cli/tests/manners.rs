@@ -109,6 +109,9 @@ fn settings_are_wrong_before_anything_is_done() {
     place.run(&["--store", "oracle://me:secret@nowhere/db", "topic", "list"]).fails(2, &["oracle:"]);
     let ended = place.run(&["--store", "oracle://me:secret@nowhere/db", "migrate"]);
     assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+    let closed = place.run(&["--store", "postgres://me:secret@127.0.0.1:1/db", "status"]);
+    let closed = closed.fails(3, &["postgres://me:***@127.0.0.1:1/db", "check that it runs"]);
+    assert_eq!(closed.stderr.matches("127.0.0.1:1").count(), 1, "{}", closed.stderr);
     place.run(&["--store", "sqlite:no/such/folder/x.db", "status"]).fails(2, &["no/such/folder"]);
     place.run(&["nonsense"]).fails(2, &["nonsense"]);
 }
