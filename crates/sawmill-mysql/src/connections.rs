@@ -175,9 +175,15 @@ impl Line {
                 let said = "this is more than the server takes at once; raise its max_allowed_packet";
                 Err(Error::new(ErrorKind::TooLarge, said).into())
             }
-            Some(Err(error)) => Err(Failure::Lost(error.to_string())),
-            None => Err(Failure::Lost(format!("no answer came within {ANSWERING:?}"))),
+            Some(Err(error)) => Err(self.lost(error.to_string())),
+            None => Err(self.lost(format!("no answer came within {ANSWERING:?}"))),
         }
+    }
+
+    /// Where one connection breaks, others mostly do: what is done again shall not meet them one by one.
+    fn lost(&self, why: String) -> Failure {
+        self.shelf.idle().clear();
+        Failure::Lost(why)
     }
 
     /// Sends statements of which the first begins a transaction.

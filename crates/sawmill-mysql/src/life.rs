@@ -48,12 +48,26 @@ async fn note(line: &mut Line, tables: &Tables, new: u64) -> Result<(), Failure>
     let mut sql = Sql::new(format_args!("UPDATE {} SET version = version + 1", tables.entry));
     sql.then(format_args!("UPDATE {} SET life = {new} WHERE id = 1", tables.server));
     line.commit(sql).await?;
-    // Not before: who crashes in between leaves it to the next to do it all again, which harms nobody.
-    let remember = Sql::new(format_args!("REPLACE INTO {} VALUES (1, {new})", tables.memory));
-    line.ask(&remember).await?;
+    remember(line, tables).await?;
     tracing::info!(
         namespace = tables.namespace,
         "the server was started anew; what was read before is read again"
     );
     Ok(())
+}
+
+/// Lets the memory of the server have the number that is on disk. Not before that one is committed: who dies in between leaves it to
+/// the next to do it all again, which harms nobody.
+///
+/// The row is held, so that of several who do this at once none writes a number that is not on disk any more. The memory
+/// is a table without transactions: servers that replicate by transaction ids refuse to change both kinds in one.
+async fn remember(line: &mut Line, tables: &Tables) -> Result<(), Failure> {
+    let mut hold = Sql::new("START TRANSACTION");
+    hold.then(format_args!("SELECT life FROM {} WHERE id = 1 FOR UPDATE", tables.server));
+    line.begin(&mut hold).await?;
+    let sql = Sql::new(format_args!(
+        "REPLACE INTO {} SELECT id, life FROM {} WHERE id = 1",
+        tables.memory, tables.server
+    ));
+    line.commit(sql).await.map(|_| ())
 }
