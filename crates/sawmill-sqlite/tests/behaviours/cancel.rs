@@ -13,13 +13,12 @@ use crate::support::{POLL, engines, eventually, soon, topic};
 async fn a_message_that_waits_is_not_started_in_any_group() {
     for (mill, _place) in engines().await {
         topic(&mill, "mails", 4).await;
-        let soon_due = Push::new("later").after(Duration::from_millis(300));
         let ids = mill.push_many("mails", (0..50).map(|n| Push::new(n.to_string()))).await.unwrap();
-        let aside = mill.push("mails", soon_due).await.unwrap();
         // One group has begun before, the other begins afterwards.
         let early = mill.worker("mails").group("early").start(|_: Context| async {}).await.unwrap();
         soon("the backlog is done", early.drained()).await;
         early.stop().await;
+        let aside = mill.push("mails", Push::new("later").after(Duration::from_secs(1))).await.unwrap();
         let late: Vec<MessageId> = mill.push_many("mails", ["a", "b", "c"]).await.unwrap();
         for id in [ids[7], aside, late[1]] {
             mill.cancel("mails", id).await.unwrap();

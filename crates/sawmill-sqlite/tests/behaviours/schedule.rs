@@ -98,8 +98,8 @@ async fn a_tick_whose_note_was_not_written_is_not_pushed_twice() {
         let worker = worker(&mill, "default", &desk).await;
         desk.ended(1).await;
         eventually("it is pushed again", async || store.appends() > before + 2).await;
-        store.refuse_commits(None);
         let last = mill.schedules("reports").await.unwrap()[0].last;
+        store.refuse_commits(None);
         eventually("it is noted", async || mill.schedules("reports").await.unwrap()[0].last > last).await;
         a_while().await;
         assert_eq!(desk.count(), 1, "{}", store.engine);
