@@ -9,6 +9,7 @@
 mod args;
 mod engines;
 mod licences;
+mod programs;
 mod run;
 mod tally;
 mod test;

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 /// One program with its arguments and the environment it gets on top of ours. Its `Display` can be pasted in a shell.
 #[derive(Clone, Debug)]
@@ -14,17 +15,38 @@ pub(crate) struct Invocation {
     name: String,
     executable: OsString,
     args: Vec<String>,
+    /// Where it runs, if not here.
+    folder: Option<PathBuf>,
+}
+
+/// A program that was run without a word, and what it would have said.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) counts: Counts,
+    pub(crate) printed: String,
+    pub(crate) time: Duration,
 }
 
 impl Invocation {
     /// Cargo, the very one that runs this tool.
     pub(crate) fn cargo(args: &[&str]) -> Self {
         let executable = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        Self { env: Vec::new(), name: "cargo".to_owned(), executable, args: Vec::new() }.args(args)
+        Self { env: Vec::new(), name: "cargo".to_owned(), executable, args: Vec::new(), folder: None }
+            .args(args)
     }
 
     pub(crate) fn program(path: &Path) -> Self {
-        Self { env: Vec::new(), name: path.display().to_string(), executable: path.into(), args: Vec::new() }
+        let name = path.display().to_string();
+        Self { env: Vec::new(), name, executable: path.into(), args: Vec::new(), folder: None }
+    }
+
+    /// This program instead, without arguments, in the same environment.
+    pub(crate) fn of(self, path: &Path) -> Self {
+        Self { env: self.env, ..Self::program(path) }
+    }
+
+    pub(crate) fn within(self, folder: &Path) -> Self {
+        Self { folder: Some(folder.to_owned()), ..self }
     }
 
     pub(crate) fn args<S: AsRef<str>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -40,6 +62,9 @@ impl Invocation {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        self.folder.iter().for_each(|folder| {
+            command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        });
         command
     }
 
@@ -66,6 +91,22 @@ impl Invocation {
             None => Counts::default(),
         };
         Ok((child.wait()?, counts))
+    }
+
+    /// Runs it, keeps what it prints, and counts the tests that it reports.
+    pub(crate) fn run_quietly(&self) -> io::Result<Ended> {
+        let started = Instant::now();
+        // One pipe for both, so that all stands in the order in which it was printed.
+        let (printed, to) = io::pipe()?;
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
+        let mut child = command.spawn()?;
+        // Our own ends of the pipe: it is at its end when the program's are closed.
+        drop(command);
+        let mut kept = Vec::new();
+        let counts = forward_and_count(BufReader::new(printed), &mut kept)?;
+        let printed = String::from_utf8_lossy(&kept).into_owned();
+        Ok(Ended { status: child.wait()?, counts, printed, time: started.elapsed() })
     }
 }
 
