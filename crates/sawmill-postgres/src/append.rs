@@ -1,6 +1,6 @@
 //! What adds to the log: appending, and promoting what has become due.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use sawmill::clock::Timestamp;
 use sawmill::log::{Promoted, Record};
@@ -9,8 +9,8 @@ use sawmill::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::copy;
 use crate::error::{Effect, Failure, corrupt};
+use crate::pack::Pack;
 use crate::pool::Param;
 use crate::row::{Id, from_shard, from_time, to_time};
 use crate::schema::{self, LOCK_CLASS};
@@ -25,10 +25,68 @@ pub(crate) fn xid(schema: &str) -> String {
     format!("(SELECT pg_current_xact_id()::text::int8 + shift FROM {schema}.meta)")
 }
 
-/// Records as columns.
+/// A row that is to be added: a message, or a pack of them.
+struct Row<'a> {
+    shard: u16,
+    /// The number of its last message.
+    number: i64,
+    content: Content<'a>,
+}
+
+enum Content<'a> {
+    One { record: &'a Record, later: bool },
+    Many(Pack),
+}
+
+/// The rows for these records. In each shard they are numbered in the order of the push.
+fn rows(records: &[Record], now: Timestamp) -> Vec<Row<'_>> {
+    let (mut rows, mut open, mut seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
+    for record in records {
+        let (shard, message) = (record.shard, &record.message);
+        let later = message.due.is_some_and(|due| due > now);
+        if record.repeatable || later {
+            // An id that stands twice in one call is added once; the first counts.
+            if !record.repeatable || seen.insert(message.id.as_u128()) {
+                // What lies aside is in no order with the others.
+                let before = if later { None } else { open.remove(&shard) };
+                close(&mut rows, shard, before);
+                let number = next_number(&rows, 1);
+                rows.push(Row { shard, number, content: Content::One { record, later } });
+            }
+            continue;
+        }
+        match open.get_mut(&shard) {
+            Some((_, pack)) if Pack::takes(pack, message) => pack.add(message),
+            _ => {
+                let full = open.insert(shard, (record, Pack::new(message)));
+                close(&mut rows, shard, full);
+            }
+        }
+    }
+    for (shard, pack) in open {
+        close(&mut rows, shard, Some(pack));
+    }
+    rows
+}
+
+/// Adds a pack as a row. Of one message nothing need be packed.
+fn close<'a>(rows: &mut Vec<Row<'a>>, shard: u16, pack: Option<(&'a Record, Pack)>) {
+    let Some((record, pack)) = pack else { return };
+    let number = next_number(rows, pack.many);
+    let content = if pack.many == 1 { Content::One { record, later: false } } else { Content::Many(pack) };
+    rows.push(Row { shard, number, content });
+}
+
+/// The number of the last of so many messages after all these.
+fn next_number(rows: &[Row<'_>], many: usize) -> i64 {
+    rows.last().map_or(0, |row| row.number) + i64::try_from(many).unwrap_or(i64::MAX)
+}
+
+/// Rows as columns.
 #[derive(Default)]
 struct Columns<'a> {
     shards: Vec<i16>,
+    numbers: Vec<i64>,
     ids: Vec<Id>,
     created: Vec<i64>,
     due: Vec<Option<i64>>,
@@ -37,25 +95,44 @@ struct Columns<'a> {
     payloads: Vec<&'a [u8]>,
     again: Vec<bool>,
     later: Vec<bool>,
+    many: Vec<i32>,
 }
 
 impl<'a> Columns<'a> {
-    fn add(&mut self, record: &'a Record, later: bool) {
-        let message = &record.message;
-        self.shards.push(from_shard(record.shard));
-        self.ids.push(Id(message.id.as_u128()));
-        self.created.push(from_time(message.created));
-        self.due.push(message.due.map(from_time));
-        self.keys.push(message.key.as_deref());
-        self.headers.push((!message.headers.is_empty()).then(|| message.headers.encode()));
-        self.payloads.push(&message.payload);
-        self.again.push(record.repeatable);
-        self.later.push(later);
+    fn add(&mut self, row: &'a Row<'a>) {
+        self.shards.push(from_shard(row.shard));
+        self.numbers.push(row.number);
+        match &row.content {
+            Content::One { record, later } => {
+                let message = &record.message;
+                self.ids.push(Id(message.id.as_u128()));
+                self.created.push(from_time(message.created));
+                self.due.push(message.due.map(from_time));
+                self.keys.push(message.key.as_deref());
+                self.headers.push((!message.headers.is_empty()).then(|| message.headers.encode()));
+                self.payloads.push(&message.payload);
+                self.again.push(record.repeatable);
+                self.later.push(*later);
+                self.many.push(1);
+            }
+            Content::Many(pack) => {
+                self.ids.push(Id(pack.first.as_u128()));
+                self.created.push(from_time(pack.created));
+                self.due.push(None);
+                self.keys.push(None);
+                self.headers.push(None);
+                self.payloads.push(&pack.bytes);
+                self.again.push(false);
+                self.later.push(false);
+                self.many.push(i32::try_from(pack.many).unwrap_or(i32::MAX));
+            }
+        }
     }
 
-    fn params(&self) -> [Param<'_>; 9] {
+    fn params(&self) -> [Param<'_>; 11] {
         [
             (&self.shards, Type::INT2_ARRAY),
+            (&self.numbers, Type::INT8_ARRAY),
             (&self.ids, Type::UUID_ARRAY),
             (&self.created, Type::INT8_ARRAY),
             (&self.due, Type::INT8_ARRAY),
@@ -64,15 +141,16 @@ impl<'a> Columns<'a> {
             (&self.payloads, Type::BYTEA_ARRAY),
             (&self.again, Type::BOOL_ARRAY),
             (&self.later, Type::BOOL_ARRAY),
+            (&self.many, Type::INT4_ARRAY),
         ]
     }
 }
 
 /// The values of [`Columns::params`] as rows.
 const INPUT: &str =
-    "unnest($1::int2[], $2::uuid[], $3::int8[], $4::int8[], $5::bytea[], $6::bytea[], $7::bytea[],
-     $8::bool[], $9::bool[]) WITH ORDINALITY
-     AS input(shard, id, created_ms, due_ms, key, headers, payload, again, later, n)";
+    "unnest($1::int2[], $2::int8[], $3::uuid[], $4::int8[], $5::int8[], $6::bytea[], $7::bytea[],
+     $8::bytea[], $9::bool[], $10::bool[], $11::int4[])
+     AS input(shard, n, id, created_ms, due_ms, key, headers, payload, again, later, many)";
 
 pub(crate) const COLUMNS: &str = "shard, id, created_ms, due_ms, again, key, headers, payload";
 
@@ -96,20 +174,11 @@ impl Postgres {
             return Err(Error::new(ErrorKind::TooLarge, said));
         }
         let turn = self.turn(topic).await?;
-        let is_new = |record: &Record| !record.repeatable && record.message.due.is_none_or(|due| due <= now);
-        if records.len() >= copy::MANY && records.iter().all(is_new) {
-            return self.copy_new(topic, turn, records).await;
-        }
-        let (mut columns, mut seen) = (Columns::default(), HashSet::new());
-        for record in records {
-            // An id that stands twice in one call is added once; the first counts.
-            if !record.repeatable || seen.insert(record.message.id.as_u128()) {
-                columns.add(record, record.message.due.is_some_and(|due| due > now));
-            }
-        }
-        if columns.ids.is_empty() {
+        let (rows, mut columns) = (rows(records, now), Columns::default());
+        if rows.is_empty() {
             return Ok(());
         }
+        rows.iter().for_each(|row| columns.add(row));
         let sql = if columns.again.contains(&true) || columns.later.contains(&true) {
             self.insert_some(topic, turn)?
         } else {
@@ -120,24 +189,12 @@ impl Postgres {
         Ok(())
     }
 
-    /// Many messages that are due and cannot be there yet.
-    async fn copy_new(&self, topic: &Topic, turn: usize, records: &[Record]) -> Result<()> {
-        let (schema, id) = (self.schema(), topic_id(topic)?);
-        let (table, number) = (&message_tables(schema, id)[turn], format!("SELECT {}", xid(schema)));
-        let lease = self.lease().await?;
-        let copied =
-            lease.entire(async |client| copy::copy(client, table, COLUMNS, &number, records).await).await;
-        copied.map_err(|failure| about(topic, failure, Effect::Writes))?;
-        self.news_desk().messages_changed();
-        Ok(())
-    }
-
     /// Messages that are due and cannot be there yet: one plain insert.
     fn insert_new(&self, topic: &Topic, turn: usize) -> Result<String> {
         let (schema, id) = (self.schema(), topic_id(topic)?);
         let table = &message_tables(schema, id)[turn];
         Ok(format!(
-            "INSERT INTO {table} (xid, n, {COLUMNS}) SELECT {}, n, {COLUMNS} FROM {INPUT}",
+            "INSERT INTO {table} (xid, n, many, {COLUMNS}) SELECT {}, n, many, {COLUMNS} FROM {INPUT}",
             xid(schema)
         ))
     }
@@ -155,7 +212,8 @@ impl Postgres {
                  ON CONFLICT (id) DO NOTHING RETURNING id),
              wanted AS MATERIALIZED (SELECT * FROM input WHERE NOT again OR id IN (SELECT id FROM fresh)),
              ready AS (
-                 INSERT INTO {table} (xid, n, {COLUMNS}) SELECT {xid}, n, {COLUMNS} FROM wanted WHERE NOT later)
+                 INSERT INTO {table} (xid, n, many, {COLUMNS})
+                 SELECT {xid}, n, many, {COLUMNS} FROM wanted WHERE NOT later)
              INSERT INTO {aside} ({COLUMNS}) SELECT {COLUMNS} FROM wanted WHERE later ORDER BY n"
         ))
     }

@@ -21,13 +21,13 @@
 //! ```
 
 mod append;
-mod copy;
 mod error;
 mod ledger;
 mod log;
 #[cfg(test)]
 mod migration_tests;
 mod news;
+mod pack;
 mod place;
 mod pool;
 mod read;

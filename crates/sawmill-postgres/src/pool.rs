@@ -171,18 +171,6 @@ impl Lease<'_> {
             }
         }
     }
-
-    /// Runs a transaction that the work itself begins and ends. If it does not come to a good end, the connection is closed,
-    /// and what is open with it.
-    pub(crate) async fn entire<T>(
-        mut self,
-        work: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let Some(client) = self.client.take() else { return Err(Failure::Silence) };
-        let done = self.pool.env.within(CALL_LIMIT, work(&client)).await.ok_or(Failure::Silence)??;
-        self.client = Some(client);
-        Ok(done)
-    }
 }
 
 /// A call that nobody waits for any more leaves nothing behind: what the server still answers is thrown away, and an

@@ -1,5 +1,6 @@
 //! What reads the log: blocks, and past blocks.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
@@ -11,7 +12,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::corrupt;
 use crate::place::{Place, Read, Window};
-use crate::row::{COLUMNS, from_shard, message};
+use crate::row::{COLUMNS, from_shard, messages};
 use crate::snapshot::{Range, Snapshot, Spot, ranges};
 use crate::store::Postgres;
 use crate::topics::{message_tables, topic_id, wrong_row};
@@ -19,10 +20,13 @@ use crate::topics::{message_tables, topic_id, wrong_row};
 /// What one call returns at most: large messages come a few at a time.
 const BLOCK_BYTES: i64 = 32 << 20;
 
+/// After every spot.
+const END_OF_ALL: Spot = (i64::MAX, i64::MAX);
+
 /// Parts of shards that are read in one statement.
 #[derive(Default)]
 struct Parts {
-    /// For each wish: its first range, its last range, and how many messages at most.
+    /// For each wish: its first range, its last range, and how many rows at most.
     first: Vec<i32>,
     last: Vec<i32>,
     limits: Vec<i64>,
@@ -49,14 +53,50 @@ impl Parts {
     }
 }
 
+/// A row: messages that were added together.
+struct Piece {
+    /// The spot of the last of them; the others come just before it.
+    last: Spot,
+    messages: Vec<Message>,
+}
+
+impl Piece {
+    /// What of it lies after a spot, and up to another, which is part of it.
+    fn within(mut self, after: Option<Spot>, upto: Spot) -> Self {
+        let distance = |from: i64, to: i64| usize::try_from(to.saturating_sub(from)).unwrap_or(0);
+        if let Some((xid, number)) = after
+            && xid == self.last.0
+        {
+            let left = distance(number, self.last.1);
+            self.messages.drain(..self.messages.len().saturating_sub(left));
+        }
+        match upto.0.cmp(&self.last.0) {
+            Ordering::Greater => self,
+            Ordering::Equal => {
+                let many = self.messages.len().saturating_sub(distance(upto.1, self.last.1));
+                self.cut(many)
+            }
+            Ordering::Less => self.cut(0),
+        }
+    }
+
+    /// Only so many of it.
+    fn cut(mut self, many: usize) -> Self {
+        let less = self.messages.len().saturating_sub(many);
+        self.messages.truncate(many);
+        self.last.1 -= i64::try_from(less).unwrap_or(0);
+        self
+    }
+}
+
 /// What a statement found.
 struct Answer {
     /// What was over when it looked.
     seen: Snapshot,
     /// The last number that it saw on a message.
     lasting: i64,
-    /// For each wish its messages, in order.
-    found: Vec<Vec<(Spot, Message)>>,
+    /// For each wish its rows, in order.
+    found: Vec<Vec<Piece>>,
     /// The first wish of which something was left out because all was too large.
     cut: Option<usize>,
 }
@@ -70,7 +110,7 @@ fn select(tables: &[String]) -> String {
         .iter()
         .map(|table| {
             format!(
-                "(SELECT xid, n, {COLUMNS} FROM {table} WHERE shard = ($4::int2[])[i]
+                "(SELECT xid, n, {COLUMNS}, many FROM {table} WHERE shard = ($4::int2[])[i]
                   AND (xid, n) > (($5::int8[])[i], ($6::int8[])[i]) AND xid < ($7::int8[])[i]
                   ORDER BY xid, n LIMIT w.most)"
             )
@@ -78,9 +118,9 @@ fn select(tables: &[String]) -> String {
         .collect();
     format!(
         "SELECT NULL::int8, shift, ({last}), NULL::uuid, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea,
-             convert_to(pg_current_snapshot()::text, 'UTF8') FROM {meta}.meta
+             convert_to(pg_current_snapshot()::text, 'UTF8'), 0 FROM {meta}.meta
          UNION ALL
-         SELECT want, xid, n, {COLUMNS} FROM (
+         SELECT want, xid, n, {COLUMNS}, many FROM (
              SELECT w.want, b.*, sum(octet_length(b.payload)) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
              FROM unnest($1::int4[], $2::int4[], $3::int8[]) WITH ORDINALITY AS w(lo, hi, most, want)
              CROSS JOIN LATERAL (
@@ -100,25 +140,43 @@ fn last(tables: &[String]) -> String {
     format!("SELECT greatest({})", tables.iter().map(of).collect::<Vec<_>>().join(", "))
 }
 
-/// How far shards are known to hold nothing after a position. The position in the ledger stays as it is while a shard is
-/// idle; without this, whatever ran when it was taken would be looked up again at every look.
+/// What this process remembers of shards, to read them faster.
 #[derive(Default)]
-pub(crate) struct Marks(Mutex<HashMap<(i64, u16), (Position, Snapshot)>>);
+pub(crate) struct Marks {
+    /// How far shards are known to hold nothing after a position. The position in the ledger stays as it is while a shard is
+    /// idle; without this, whatever ran when it was taken would be looked up again at every look.
+    empty: Mutex<HashMap<(i64, u16), (Position, Snapshot)>>,
+    /// About how many messages were in a row of a topic: so many fewer rows are asked for.
+    dense: Mutex<HashMap<i64, usize>>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 impl Marks {
-    fn held(&self) -> MutexGuard<'_, HashMap<(i64, u16), (Position, Snapshot)>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     fn place(&self, id: i64, want: &Want) -> Result<Place> {
-        match self.held().get(&(id, want.shard)) {
+        match held(&self.empty).get(&(id, want.shard)) {
             Some((position, snapshot)) if *position == want.after => Ok(Place::After(snapshot.clone())),
             _ => Place::of(&want.after),
         }
     }
 
-    fn set(&self, id: i64, want: &Want, snapshot: Snapshot) {
-        self.held().insert((id, want.shard), (want.after.clone(), snapshot));
+    fn set_empty(&self, id: i64, want: &Want, snapshot: Snapshot) {
+        held(&self.empty).insert((id, want.shard), (want.after.clone(), snapshot));
+    }
+
+    /// In how many rows so many messages may lie.
+    fn rows(&self, id: i64, messages: usize) -> usize {
+        messages.div_ceil(held(&self.dense).get(&id).copied().unwrap_or(1))
+    }
+
+    fn set_dense(&self, id: i64, found: &[Vec<Piece>]) {
+        let rows: usize = found.iter().map(Vec::len).sum();
+        let messages: usize = found.iter().flatten().map(|piece| piece.messages.len()).sum();
+        if let Some(dense) = messages.checked_div(rows) {
+            held(&self.dense).insert(id, dense.max(1));
+        }
     }
 }
 
@@ -142,7 +200,7 @@ impl Postgres {
             )
             .await?;
         let (mut seen, mut lasting) = (None, 0);
-        let mut found: Vec<Vec<(Spot, Message)>> = parts.limits.iter().map(|_| Vec::new()).collect();
+        let mut found: Vec<Vec<Piece>> = parts.limits.iter().map(|_| Vec::new()).collect();
         let (mut cut, mut bytes) = (None, 0);
         for row in &rows {
             let Some(want) = row.try_get::<_, Option<i64>>(0).map_err(wrong_row)? else {
@@ -152,17 +210,19 @@ impl Postgres {
             };
             let strange = || corrupt("messages out of their order");
             let want = usize::try_from(want - 1).map_err(|_| strange())?;
-            let (xid, n): (i64, i64) =
-                (row.try_get(1).map_err(wrong_row)?, row.try_get(2).map_err(wrong_row)?);
+            let (xid, n, many): (i64, i64, i32) = (
+                row.try_get(1).map_err(wrong_row)?,
+                row.try_get(2).map_err(wrong_row)?,
+                row.try_get(9).map_err(wrong_row)?,
+            );
             let wish = found.get_mut(want).ok_or_else(strange)?;
             // What is read is cut at a limit, so it must have come in order.
-            if wish.last().is_some_and(|(last, _)| *last >= (xid, n)) {
+            if wish.last().is_some_and(|piece| piece.last >= (xid, n)) {
                 return Err(strange());
             }
             lasting = lasting.max(xid);
-            let message = message(row, 3)?;
-            bytes += message.payload.len() as u64;
-            wish.push(((xid, n), message));
+            bytes += row.try_get::<_, &[u8]>(8).map_err(wrong_row)?.len() as u64;
+            wish.push(Piece { last: (xid, n), messages: messages(row, 3, many)? });
             // Here the statement has ended too.
             if bytes >= BLOCK_BYTES.unsigned_abs() {
                 cut = Some(want);
@@ -193,11 +253,18 @@ impl Postgres {
                     Place::Inside(window, last) => ranges(&window.old, Some(&window.new), Some(*last)),
                 };
                 // One more tells whether the window is used up.
-                parts.add(wants[*at].shard, &ranges, wants[*at].limit.saturating_add(1));
+                parts.add(
+                    wants[*at].shard,
+                    &ranges,
+                    self.marks().rows(id, wants[*at].limit).saturating_add(1),
+                );
             }
             let answer = self.select(topic, &parts).await?;
-            for ((number, at), found) in open.into_iter().enumerate().zip(answer.found) {
-                let left_out = answer.cut.is_some_and(|cut| number >= cut);
+            self.marks().set_dense(id, &answer.found);
+            for (((number, at), limit), found) in
+                open.into_iter().enumerate().zip(parts.limits).zip(answer.found)
+            {
+                let left_out = answer.cut.is_some_and(|cut| number >= cut) || found.len() as i64 == limit;
                 let place = &places[at];
                 if found.is_empty()
                     && !left_out
@@ -210,7 +277,7 @@ impl Postgres {
                     && !left_out
                     && let Place::After(snapshot) = place
                 {
-                    self.marks().set(id, &wants[at], snapshot.without_ended(&answer.seen));
+                    self.marks().set_empty(id, &wants[at], snapshot.without_ended(&answer.seen));
                 }
                 let view = (&answer.seen, answer.lasting);
                 blocks[at] = Some(block(&wants[at], place, view, found, left_out));
@@ -232,10 +299,11 @@ impl Postgres {
             let mut parts = Parts::default();
             parts.add(shard, &rest.ranges(), read.count.saturating_add(1));
             let answer = self.select(topic, &parts).await?;
-            let found = answer.found.into_iter().next().unwrap_or_default();
-            let last = found.last().map(|(spot, _)| *spot);
-            messages
-                .extend(found.into_iter().filter(|(spot, _)| *spot <= read.upto).map(|(_, message)| message));
+            let pieces = answer.found.into_iter().next().unwrap_or_default();
+            let last = pieces.last().map(|piece| piece.last);
+            for piece in pieces {
+                messages.extend(piece.within(after, read.upto).messages);
+            }
             match last {
                 Some(last) if answer.cut.is_some() && last < read.upto => after = Some(last),
                 _ => break,
@@ -250,12 +318,31 @@ fn block(
     want: &Want,
     place: &Place,
     (seen, lasting): (&Snapshot, i64),
-    mut found: Vec<(Spot, Message)>,
+    found: Vec<Piece>,
     left_out: bool,
 ) -> Block {
-    let more_in_window = left_out || found.len() > want.limit;
-    found.truncate(want.limit);
-    let Some((upto, _)) = found.last() else {
+    let (window, after) = match place {
+        Place::After(snapshot) => {
+            (Window { old: snapshot.clone(), new: seen.known(snapshot, lasting) }, None)
+        }
+        Place::Inside(window, last) => (window.clone(), Some(*last)),
+    };
+    let (mut messages, mut upto, mut more_in_window) = (Vec::new(), None, left_out);
+    for piece in found {
+        let piece = piece.within(after, END_OF_ALL);
+        let room = want.limit - messages.len();
+        if piece.messages.len() > room {
+            more_in_window = true;
+            // Only the first is taken in parts: what is left of a row has to be read again.
+            if room < want.limit || room == 0 {
+                break;
+            }
+        }
+        let piece = piece.cut(room);
+        upto = Some(piece.last);
+        messages.extend(piece.messages);
+    }
+    let Some(upto) = upto else {
         return Block {
             messages: Vec::new(),
             span: Span::default(),
@@ -263,18 +350,11 @@ fn block(
             more: more_in_window,
         };
     };
-    let upto = *upto;
-    let (window, after) = match place {
-        Place::After(snapshot) => {
-            (Window { old: snapshot.clone(), new: seen.known(snapshot, lasting) }, None)
-        }
-        Place::Inside(window, last) => (window.clone(), Some(*last)),
-    };
     let end =
         if more_in_window { Place::Inside(window.clone(), upto) } else { Place::After(window.new.clone()) };
     Block {
-        span: Read { window, after, upto, count: found.len() }.span(),
-        messages: found.into_iter().map(|(_, message)| message).collect(),
+        span: Read { window, after, upto, count: messages.len() }.span(),
+        messages,
         end: end.position(),
         // Behind an older window there may be more; behind one that was just opened nothing was seen.
         more: more_in_window || matches!(place, Place::Inside(..)),

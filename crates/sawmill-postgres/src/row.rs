@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::error::corrupt;
+use crate::pack::unpack;
 use crate::topics::wrong_row;
 
 /// The columns that [`message`] reads.
@@ -83,4 +84,27 @@ pub(crate) fn message(row: &Row, at: usize) -> Result<Message> {
         due: due.map(|millis| to_time(millis).ok_or_else(|| wrong("due time"))).transpose()?,
         created: to_time(created).ok_or_else(|| wrong("creation time"))?,
     })
+}
+
+/// The messages in [`COLUMNS`] of a row that holds so many.
+pub(crate) fn messages(row: &Row, at: usize, many: i32) -> Result<Vec<Message>> {
+    if many == 1 {
+        return Ok(vec![message(row, at)?]);
+    }
+    let read = || -> Result<(Id, i64, &[u8]), tokio_postgres::Error> {
+        Ok((row.try_get(at)?, row.try_get(at + 1)?, row.try_get(at + 5)?))
+    };
+    let (id, created, pack) = read().map_err(wrong_row)?;
+    let many = usize::try_from(many).ok();
+    let unpacked = many.zip(to_time(created)).and_then(|(many, created)| {
+        // One copy for all of them: they are parts of it.
+        unpack(Bytes::copy_from_slice(pack), many, created)
+    });
+    unpacked
+        .ok_or_else(|| corrupt(format!("a pack that begins with message {:032x} and cannot be read", id.0)))
+}
+
+/// The numbers of the messages in a row that holds so many, up to the last.
+pub(crate) fn numbers(last: i64, many: i32) -> std::ops::RangeInclusive<i64> {
+    last.saturating_sub(i64::from(many) - 1)..=last
 }

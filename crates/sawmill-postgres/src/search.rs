@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use crate::error::{Effect, corrupt};
 use crate::place::{Place, Window};
 use crate::read::snapshot;
-use crate::row::{COLUMNS, Id, from_shard, from_time, message, to_time};
+use crate::row::{COLUMNS, Id, from_shard, from_time, message, messages, numbers, to_time};
 use crate::snapshot::{Snapshot, Spot};
 use crate::store::Postgres;
 use crate::topics::{aside_table, message_tables, topic_id, wrong_row};
@@ -39,16 +39,29 @@ impl Postgres {
         if let Some(row) = rows.first() {
             return Ok(Some(Found { shard: shard(row)?, message: message(row, 1)?, before: None }));
         }
-        let columns = format!("shard, {COLUMNS}, xid, n");
-        let rows = all(&message_tables(schema, topic_id), &columns, "id = $1");
+        let columns = format!("shard, {COLUMNS}, xid, n, many");
+        let condition = "id = $1 OR (many > 1 AND position($2::bytea in payload) > 0)";
+        let rows = all(&message_tables(schema, topic_id), &columns, condition);
         let sql = format!(
-            "SELECT u.*, pg_current_snapshot()::text, shift FROM ({rows}) AS u, {schema}.meta ORDER BY xid, n LIMIT 1"
+            "SELECT u.*, pg_current_snapshot()::text, shift FROM ({rows}) AS u, {schema}.meta ORDER BY xid, n"
         );
-        let rows = self.query_topic(topic, Effect::Reads, &sql, &[(&id, Type::UUID)]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let spot = (row.try_get(7).map_err(wrong_row)?, row.try_get(8).map_err(wrong_row)?);
-        let before = Some(before(&snapshot(row, 9)?, spot));
-        Ok(Some(Found { shard: shard(row)?, message: message(row, 1)?, before }))
+        let bytes = &id.0.to_be_bytes()[..];
+        let params: [crate::pool::Param<'_>; 2] = [(&id, Type::UUID), (&bytes, Type::BYTEA)];
+        let rows = self.query_topic(topic, Effect::Reads, &sql, &params).await?;
+        // A pack may hold the same bytes elsewhere.
+        for row in &rows {
+            let (xid, last, many): (i64, i64, i32) = (
+                row.try_get(7).map_err(wrong_row)?,
+                row.try_get(8).map_err(wrong_row)?,
+                row.try_get(9).map_err(wrong_row)?,
+            );
+            let mut numbered = numbers(last, many).zip(messages(row, 1, many)?);
+            if let Some((number, message)) = numbered.find(|(_, message)| message.id.as_u128() == id.0) {
+                let before = Some(before(&snapshot(row, 10)?, (xid, number)));
+                return Ok(Some(Found { shard: shard(row)?, message, before }));
+            }
+        }
+        Ok(None)
     }
 
     /// See [`sawmill::log::Log::positions`].
@@ -56,7 +69,7 @@ impl Postgres {
         let (schema, id) = (self.schema(), topic_id(topic)?);
         // Nobody creates messages at the end of time: all positions are ends, and there is nothing to look for.
         let condition = if since == Timestamp::LATEST { "false" } else { "shard = s AND created_ms >= $1" };
-        let first = all(&message_tables(schema, id), "xid, n", condition);
+        let first = all(&message_tables(schema, id), "xid, n - many + 1 AS n", condition);
         let last: Vec<String> = message_tables(schema, id)
             .iter()
             .map(|table| {
@@ -107,12 +120,14 @@ impl Postgres {
         }
         let condition = "shard = r.shard AND (xid, n) > (r.xid, r.n) AND xid < r.ends";
         let tables = message_tables(schema, id);
-        let (counted, dated) = (all(&tables, "1", condition), all(&tables, "created_ms, xid, n", condition));
+        // Of a row in which the position lies only what comes after it counts.
+        let left = "CASE WHEN xid = r.xid THEN least(many, n - r.n) ELSE many END AS rest";
+        let (counted, dated) = (all(&tables, left, condition), all(&tables, "created_ms, xid, n", condition));
         let sql = format!(
             "SELECT (SELECT count(*) FROM {aside}), NULL::int8 UNION ALL (
              SELECT c.count, f.created_ms
              FROM unnest($1::int2[], $2::int8[], $3::int8[], $4::int8[]) WITH ORDINALITY AS r(shard, xid, n, ends, at)
-             CROSS JOIN LATERAL (SELECT count(*) FROM ({counted}) AS u) AS c
+             CROSS JOIN LATERAL (SELECT coalesce(sum(u.rest), 0)::int8 AS count FROM ({counted}) AS u) AS c
              LEFT JOIN LATERAL (SELECT created_ms FROM ({dated}) AS u ORDER BY xid, n LIMIT 1) AS f ON true ORDER BY r.at)",
             aside = aside_table(schema, id)
         );

@@ -150,7 +150,8 @@ async fn make(client: &mut Client, store: &Postgres, spec: &TopicSpec) -> Result
     Ok(Some(topic))
 }
 
-/// Messages are found by shard and in order, and by nothing else: every further index would cost each of them.
+/// Messages are found by shard and in order, and by nothing else: every further index would cost each of them. A row holds one, or
+/// `many` in a [pack](crate::pack); it has the number of its last.
 /// Payloads are not compressed, which would cost more than it saves on small ones.
 fn tables(schema: &str, id: i64) -> String {
     const COLUMNS: &str = "shard int2 NOT NULL, id uuid NOT NULL, created_ms int8 NOT NULL, due_ms int8,
@@ -158,7 +159,9 @@ fn tables(schema: &str, id: i64) -> String {
     let plain = |table: &str| format!("ALTER TABLE {table} ALTER payload SET STORAGE EXTERNAL;");
     let mut sql = String::new();
     for table in message_tables(schema, id) {
-        sql += &format!("CREATE TABLE {table} (xid int8 NOT NULL, n int8 NOT NULL, {COLUMNS});");
+        sql += &format!(
+            "CREATE TABLE {table} (xid int8 NOT NULL, n int8 NOT NULL, {COLUMNS}, many int4 NOT NULL DEFAULT 1);"
+        );
         sql += &format!("CREATE INDEX ON {table} (shard, xid, n); {}", plain(&table));
     }
     let (aside, known) = (aside_table(schema, id), known_table(schema, id));

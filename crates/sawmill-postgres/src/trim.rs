@@ -171,7 +171,7 @@ impl Postgres {
         let next = (turn + 1) % TABLES;
         let sql = format!(
             "UPDATE {schema}.topic SET current = $2 WHERE id = $1 AND current = $3
-             AND pg_relation_size('{}') >= $4 AND NOT EXISTS (SELECT 1 FROM {})",
+             AND pg_total_relation_size('{}') >= $4 AND NOT EXISTS (SELECT 1 FROM {})",
             tables[turn], tables[next]
         );
         let (next, turn) = (i32::try_from(next).unwrap_or(0), i32::try_from(turn).unwrap_or(0));
@@ -194,8 +194,10 @@ async fn empty(client: &mut Client, table: &str, known: &str, needs: &Columns) -
     if !row.try_get::<_, bool>(0)? {
         return Ok(0);
     }
-    let count: i64 =
-        transaction.query_typed_one(&format!("SELECT count(*) FROM {table}"), &[]).await?.try_get(0)?;
+    let count: i64 = transaction
+        .query_typed_one(&format!("SELECT coalesce(sum(many), 0) FROM {table}"), &[])
+        .await?
+        .try_get(0)?;
     // Their ids need not be known any more.
     let forget = format!(
         "DELETE FROM {known} AS k USING {table} AS m WHERE m.again AND k.id = m.id; TRUNCATE {table}"
