@@ -61,8 +61,10 @@ impl Failure {
     }
 
     /// True if the server says that a table is not there.
-    pub(crate) fn is_missing_table(&self) -> bool {
-        self.state().is_some_and(|state| *state == SqlState::UNDEFINED_TABLE)
+    /// A table or a function of ours is not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        let missing = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION];
+        self.state().is_some_and(|state| missing.contains(state))
     }
 
     /// True if the connection is gone. An idle one may have been cut long ago: what only reads may be asked again.

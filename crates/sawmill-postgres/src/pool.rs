@@ -6,7 +6,6 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::future::join3;
 use sawmill::env::Env;
 use sawmill::{Error, ErrorKind, Result};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -20,11 +19,6 @@ use crate::tls::{Encrypted, Tls};
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How long making a connection may take, unless the URL says otherwise.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-
-/// Begins a transaction that reads by indexes alone.
-const IN_ORDER: &str =
-    "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL jit = off; SET LOCAL enable_sort = off;
-    SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off";
 
 /// A value for a statement, and its type: named, because asking the server for it would take a prepared statement.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -121,31 +115,6 @@ impl Pool {
             }
         }
     }
-
-    /// Runs a statement that reads messages by an index, in order. Such a statement is never worth to be compiled, nor
-    /// planned in another way: but the planner, which knows little of a table that is filled and emptied all day, may
-    /// think so. What it is told and the end of the transaction are sent along, so it is one round trip all the same.
-    pub(crate) async fn query_in_order(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
-        loop {
-            let lease = self.lease().await?;
-            let fresh = lease.fresh;
-            let ended = lease.bounded(async |client| in_order(client, sql, params).await).await;
-            match ended {
-                Err(failure) if !fresh && failure.is_cut() => continue,
-                ended => return ended,
-            }
-        }
-    }
-}
-
-async fn in_order(client: &Client, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
-    let told = client.batch_execute(IN_ORDER);
-    let (rows, end) = (client.query_typed(sql, params), client.batch_execute("COMMIT"));
-    let (told, rows, ended) = join3(told, rows, end).await;
-    told?;
-    let rows = rows?;
-    ended?;
-    Ok(rows)
 }
 
 /// A connection that goes back to the pool.

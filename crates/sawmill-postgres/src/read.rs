@@ -10,7 +10,7 @@ use sawmill::{Message, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::error::corrupt;
+use crate::error::{Effect, corrupt};
 use crate::place::{Place, Read, Window};
 use crate::row::{COLUMNS, from_shard, messages};
 use crate::snapshot::{Range, Snapshot, Spot, ranges};
@@ -101,28 +101,48 @@ struct Answer {
     cut: Option<usize>,
 }
 
+/// The function that reads a topic.
+pub(crate) fn function(schema: &str, id: i64) -> String {
+    format!("{schema}.read_{id}")
+}
+
+/// Makes that function. To plan the statement takes longer than to run it, and a session keeps the plan of a function: that works
+/// behind a pooler too, where no statement may be prepared.
+///
+/// It is never worth to be compiled, nor planned in another way than by the index: but the planner, which knows little of a table
+/// that is filled and emptied all day, may think so.
+pub(crate) fn make_function(schema: &str, id: i64) -> String {
+    format!(
+        "CREATE FUNCTION {}(int4[], int4[], int8[], int2[], int8[], int8[], int8[], int8)
+         RETURNS TABLE (c0 int8, c1 int8, c2 int8, c3 uuid, c4 int8, c5 int8, c6 bytea, c7 bytea, c8 bytea, c9 int4)
+         LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET jit = off SET enable_sort = off
+         SET enable_bitmapscan = off SET enable_seqscan = off
+         AS $sawmill$ BEGIN RETURN QUERY {}; END $sawmill$;",
+        function(schema, id),
+        select(schema, &message_tables(schema, id))
+    )
+}
+
 /// Reads parts of shards, each range in turn and in order. A block costs what it holds: within a range the index gives the
 /// next messages, and no range holds what was read before.
-fn select(tables: &[String]) -> String {
-    let meta = tables[0].split('.').next().unwrap_or_default();
+fn select(schema: &str, tables: &[String]) -> String {
     let last = last(tables);
     let parts: Vec<String> = tables
         .iter()
         .map(|table| {
             format!(
-                "(SELECT xid, n, {COLUMNS}, many FROM {table} WHERE shard = ($4::int2[])[i]
-                  AND (xid, n) > (($5::int8[])[i], ($6::int8[])[i]) AND xid < ($7::int8[])[i]
-                  ORDER BY xid, n LIMIT w.most)"
+                "(SELECT xid, n, {COLUMNS}, many FROM {table} WHERE shard = $4[i]
+                  AND (xid, n) > ($5[i], $6[i]) AND xid < $7[i] ORDER BY xid, n LIMIT w.most)"
             )
         })
         .collect();
     format!(
         "SELECT NULL::int8, shift, ({last}), NULL::uuid, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea,
-             convert_to(pg_current_snapshot()::text, 'UTF8'), 0 FROM {meta}.meta
+             convert_to(pg_current_snapshot()::text, 'UTF8'), 0 FROM {schema}.meta
          UNION ALL
          SELECT want, xid, n, {COLUMNS}, many FROM (
              SELECT w.want, b.*, sum(octet_length(b.payload)) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
-             FROM unnest($1::int4[], $2::int4[], $3::int8[]) WITH ORDINALITY AS w(lo, hi, most, want)
+             FROM unnest($1, $2, $3) WITH ORDINALITY AS w(lo, hi, most, want)
              CROSS JOIN LATERAL (
                  SELECT m.* FROM generate_series(w.lo, w.hi) AS i CROSS JOIN LATERAL (
                      SELECT * FROM ({}) AS u ORDER BY xid, n LIMIT w.most) AS m LIMIT w.most) AS b) AS c
@@ -134,9 +154,8 @@ fn select(tables: &[String]) -> String {
 /// The last number on a message of the first of the shards that are read: the further a position may speak, the fuller are the
 /// blocks after it, and where one shard is busy the others mostly are.
 fn last(tables: &[String]) -> String {
-    let of = |table| {
-        format!("(SELECT xid FROM {table} WHERE shard = ($4::int2[])[1] ORDER BY xid DESC, n DESC LIMIT 1)")
-    };
+    let of =
+        |table| format!("(SELECT xid FROM {table} WHERE shard = $4[1] ORDER BY xid DESC, n DESC LIMIT 1)");
     format!("SELECT greatest({})", tables.iter().map(of).collect::<Vec<_>>().join(", "))
 }
 
@@ -182,10 +201,12 @@ impl Marks {
 
 impl Postgres {
     async fn select(&self, topic: &Topic, parts: &Parts) -> Result<Answer> {
-        let sql = select(&message_tables(self.schema(), topic_id(topic)?));
+        let function = function(self.schema(), topic_id(topic)?);
+        let sql = format!("SELECT * FROM {function}($1, $2, $3, $4, $5, $6, $7, $8)");
         let rows = self
-            .query_in_order(
+            .query_topic(
                 topic,
+                Effect::Reads,
                 &sql,
                 &[
                     (&parts.first, Type::INT4_ARRAY),

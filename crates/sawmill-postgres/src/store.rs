@@ -124,17 +124,6 @@ impl Postgres {
         self.0.pool.query(effect, sql, params).await.map_err(|failure| about(topic, failure, effect))
     }
 
-    /// Runs a statement that reads a topic's messages in order.
-    pub(crate) async fn query_in_order(
-        &self,
-        topic: &Topic,
-        sql: &str,
-        params: &[Param<'_>],
-    ) -> Result<Vec<Row>> {
-        let ended = self.0.pool.query_in_order(sql, params).await;
-        ended.map_err(|failure| about(topic, failure, Effect::Reads))
-    }
-
     /// A connection for a transaction of several statements.
     pub(crate) async fn lease(&self) -> Result<Lease<'_>> {
         self.0.pool.lease().await
@@ -151,7 +140,7 @@ impl Postgres {
 
 /// The error of a call about a topic.
 pub(crate) fn about(topic: &Topic, failure: Failure, effect: Effect) -> Error {
-    if failure.is_missing_table() { topic.missing() } else { failure.explain(effect) }
+    if failure.is_missing() { topic.missing() } else { failure.explain(effect) }
 }
 
 fn config(url: &StoreUrl) -> Result<(Config, Tls)> {

@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use crate::error::{Effect, Failure, corrupt};
+use crate::read::{function, make_function};
 use crate::schema;
 use crate::store::Postgres;
 
@@ -167,7 +168,8 @@ fn tables(schema: &str, id: i64) -> String {
     let (aside, known) = (aside_table(schema, id), known_table(schema, id));
     sql += &format!("CREATE TABLE {aside} (seq int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {COLUMNS});");
     sql += &format!("CREATE INDEX ON {aside} (due_ms, seq); {}", plain(&aside));
-    sql + &format!("CREATE TABLE {known} (id uuid PRIMARY KEY);")
+    sql += &format!("CREATE TABLE {known} (id uuid PRIMARY KEY);");
+    sql + &make_function(schema, id)
 }
 
 async fn remove(client: &mut Client, schema: &str, id: i64) -> Result<bool, Failure> {
@@ -178,7 +180,7 @@ async fn remove(client: &mut Client, schema: &str, id: i64) -> Result<bool, Fail
         return Ok(false);
     }
     // Who waits for a lock on a table lets nobody else use it: better to give up soon.
-    let mut sql = "SET LOCAL lock_timeout = '5s';".to_owned();
+    let mut sql = format!("SET LOCAL lock_timeout = '5s'; DROP FUNCTION {};", function(schema, id));
     for table in message_tables(schema, id) {
         sql += &format!("DROP TABLE {table};");
     }

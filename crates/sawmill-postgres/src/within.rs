@@ -166,7 +166,7 @@ fn bytes(bytes: Option<&[u8]>) -> String {
 /// Nothing is committed before the user does: so nothing is uncertain.
 fn explain(error: tokio_postgres::Error) -> Error {
     let failure = Failure::from(error);
-    if failure.is_missing_table() { elsewhere() } else { failure.explain(Effect::Reads) }
+    if failure.is_missing() { elsewhere() } else { failure.explain(Effect::Reads) }
 }
 
 fn elsewhere() -> Error {
