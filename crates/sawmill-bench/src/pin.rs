@@ -36,6 +36,7 @@ pub(crate) async fn measure(
         freed.add_permits(1);
         async {}
     };
+    let mut pin = subject.pin().await?;
     let worker = mill.worker("bench").start(handler).await?;
     let mut pushing = JoinSet::new();
     pushing.spawn(push(mill.clone(), room.clone()));
@@ -46,10 +47,6 @@ pub(crate) async fn measure(
         let worked = handled.load(Ordering::Relaxed) - before;
         worked as f64 / env.now().since(began).as_secs_f64()
     };
-    // Tables that have just been made are small and fast: what they become has nothing to do with the transaction.
-    let before = rate_of_part().await;
-    progress(&format!("before a transaction is held open: {before:.0}/s"));
-    let mut pin = subject.pin().await?;
     let mut rates = Vec::new();
     for nth in 1..=PARTS {
         let rate = rate_of_part().await;
@@ -72,7 +69,7 @@ pub(crate) async fn measure(
     report.add(Figure::new("pin", what, "/s", last).base(first).wanted(Wanted::Times(0.9)));
     let rates: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
     let rates = rates.join(", ");
-    report.note(format!("pushed and worked off in each {part:?}: {rates}/s; before that: {before:.0}/s"));
+    report.note(format!("pushed and worked off in each {part:?}: {rates}/s"));
     let dead: Vec<String> = dead.iter().map(|(what, count)| format!("{count} in {what}")).collect();
     let dead = if dead.is_empty() { "none".to_owned() } else { dead.join(", ") };
     report.note(format!("dead rows, while {} messages passed: {dead}", handled.load(Ordering::Relaxed)));
