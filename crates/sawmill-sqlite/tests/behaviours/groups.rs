@@ -40,7 +40,6 @@ async fn f1_each_group_has_its_own_head_and_none_affects_another() {
         peek.store.backlog(&topic, &heads).await.unwrap().ready
     };
     assert_eq!(after_heads("fast").await, [0, 0]);
-    assert_eq!(after_heads("new").await.iter().sum::<u64>(), 20);
 
     // A group that begins now begins at the beginning.
     stuck.release_all();
