@@ -1,4 +1,4 @@
-//! Hints: one watch on everything that the ledger keeps, renewed with the session.
+//! Hints: one watch on everything that the ledger keeps, set anew after each change.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,6 +13,8 @@ use crate::session::Link;
 
 /// How long before it is tried again to watch.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long after a change nobody watches.
+const REST: Duration = Duration::from_millis(100);
 
 /// Rung when an entry has changed. Nobody watches before somebody listens.
 pub(crate) struct Bell {
@@ -37,7 +39,8 @@ impl Bell {
     }
 }
 
-/// Watches as long as there is a ledger to watch.
+/// Watches as long as there is a ledger to watch. One event is enough to know that something has changed: then the watch is
+/// taken away for a while, so that many who write much do not make ZooKeeper send every change to everybody.
 async fn watching(
     link: Weak<Link>,
     root: String,
@@ -53,17 +56,20 @@ async fn watching(
         let watcher = begin(&there, &root).await;
         // Only those who use the ledger keep its session.
         drop(there);
-        match watcher {
-            Some(watcher) => {
-                // What has changed before is not told.
-                bell.send_replace(());
-                if ring(watcher, &bell, &mut wanted).await.is_err() {
-                    return;
-                }
-                bell.send_replace(());
-            }
-            None => env.sleep(PAUSE).await,
+        let Some(mut watcher) = watcher else {
+            env.sleep(PAUSE).await;
+            continue;
+        };
+        // What has changed before it was watched is not told.
+        bell.send_replace(());
+        let closed = std::pin::pin!(wanted.wait_for(|wanted| !*wanted));
+        // While there is no connection events are lost: so that is one, too.
+        if let Either::Right(_) = select(std::pin::pin!(watcher.changed()), closed).await {
+            return;
         }
+        bell.send_replace(());
+        drop(watcher);
+        env.sleep(REST).await;
     }
 }
 
@@ -71,24 +77,4 @@ async fn begin(link: &Link, root: &str) -> Option<PersistentWatcher> {
     let client = link.client().await.ok()?;
     let watcher = client.watch(root, AddWatchMode::PersistentRecursive).await;
     watcher.inspect_err(|error| tracing::debug!(error = %explain(error), "the ledger is not watched")).ok()
-}
-
-/// Rings for every event until the session is over; the error says that the ledger is closed.
-async fn ring(
-    mut watcher: PersistentWatcher,
-    bell: &watch::Sender<()>,
-    wanted: &mut watch::Receiver<bool>,
-) -> Result<(), ()> {
-    loop {
-        let closed = std::pin::pin!(wanted.wait_for(|wanted| !*wanted));
-        let event = match select(std::pin::pin!(watcher.changed()), closed).await {
-            Either::Left((event, _)) => event,
-            Either::Right(_) => return Err(()),
-        };
-        // While there was no connection, events were lost: so that is one, too.
-        bell.send_replace(());
-        if event.session_state.is_terminated() {
-            return Ok(());
-        }
-    }
 }
