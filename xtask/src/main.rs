@@ -36,7 +36,8 @@ Tasks:
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      Run the simulation for long, on seeds the gate does not try
       --start SEED            First seed [default: 1000000]
-  bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql
+  bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql;
+                            and zookeeper, as a ledger
       --quick                 A small run, to see that it works
       --only PART[,PART]      Measure these only: throughput, single, latency, backlog, idle
       --n N                   Messages pushed and worked in a round [default: 500000]
@@ -66,7 +67,7 @@ Environment:
   SAWMILL_TEST_POSTGRES_18 A newer PostgreSQL for tests [default: one is started]
   SAWMILL_TEST_PGBOUNCER   A pooler in transaction mode for tests [default: one is started]
   SAWMILL_TEST_MYSQL       A MariaDB or MySQL for tests and benchmarks [default: one is started]
-  SAWMILL_TEST_ZOOKEEPER   A ZooKeeper for tests [default: one is started]
+  SAWMILL_TEST_ZOOKEEPER   A ZooKeeper for tests and benchmarks [default: one is started]
   SAWMILL_TEST_KAFKA       A Kafka broker for tests [default: one is started]
   SAWMILL_TEST_CASSANDRA   A Cassandra node for tests [default: none]
   CARGO_TARGET_DIR         Where builds and tools go [default: target]
