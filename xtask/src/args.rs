@@ -47,8 +47,12 @@ impl fmt::Display for UsageError {
 const SOAK_START: u64 = 1_000_000;
 
 /// The engines that can be measured, and the servers that they need.
-const BENCHES: &[(&str, Option<Engine>)] =
-    &[("sqlite", None), ("postgres", Some(Engine::Postgres)), ("mysql", Some(Engine::Mariadb))];
+const BENCHES: &[(&str, Option<Engine>)] = &[
+    ("sqlite", None),
+    ("postgres", Some(Engine::Postgres)),
+    ("mysql", Some(Engine::Mariadb)),
+    ("zookeeper", Some(Engine::Zookeeper)),
+];
 /// What a benchmark may be told, and goes to it as it is: options with a number, and those that stand alone.
 const BENCH_NUMBERS: &[&str] =
     &["--n", "--rounds", "--latency-seconds", "--backlog", "--idle-seconds", "--pin"];
@@ -125,7 +129,7 @@ fn meant_engines(typed: &mut Typed) -> Result<Task, UsageError> {
         Some("up") => {
             let mut engines = Vec::new();
             while let Some(word) = typed.word() {
-                let known: Vec<&str> = Engine::ALL.iter().map(|engine| engine.name()).collect();
+                let known: Vec<&str> = Engine::known().map(Engine::name).collect();
                 let unknown =
                     || UsageError(format!("there is no engine `{word}`; there is {}", known.join(", ")));
                 engines.push(Engine::named(&word).ok_or_else(unknown)?);
@@ -256,6 +260,7 @@ mod tests {
     fn engines_go_up_by_name_or_all_and_down_together() {
         assert_eq!(parsed("engines up"), Ok(Task::EnginesUp { engines: Engine::ALL.to_vec() }));
         assert_eq!(parsed("engines up mariadb"), Ok(Task::EnginesUp { engines: vec![Engine::Mariadb] }));
+        assert_eq!(parsed("engines up cassandra"), Ok(Task::EnginesUp { engines: vec![Engine::Cassandra] }));
         assert_eq!(parsed("engines down"), Ok(Task::EnginesDown));
     }
 
@@ -284,9 +289,12 @@ mod tests {
             ("soak --start soon", "`soon`"),
             ("engines", "`up` or `down`"),
             ("engines sideways", "`sideways`"),
-            ("engines up oracle", "`oracle`; there is postgres, postgres-18, pgbouncer, mariadb"),
+            (
+                "engines up oracle",
+                "`oracle`; there is postgres, postgres-18, pgbouncer, mariadb, zookeeper, kafka, cassandra",
+            ),
             ("engines down postgres", "`postgres`"),
-            ("bench", "needs an engine: sqlite, postgres, mysql"),
+            ("bench", "needs an engine: sqlite, postgres, mysql, zookeeper"),
             ("bench oracle", "`oracle`"),
             ("bench sqlite --n -1", "`-1`"),
             ("bench sqlite --fast", "`--fast`"),

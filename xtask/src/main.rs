@@ -31,12 +31,14 @@ Tasks:
       --list                  Show the steps and their commands, run nothing
       --only STEP[,STEP]      Run these steps only
   engines up [ENGINE...]    Start servers for tests and print their URLs: postgres,
-                            postgres-18, pgbouncer, mariadb
+                            postgres-18, pgbouncer, mariadb, zookeeper, kafka;
+                            and, only when it is named, cassandra
   engines down              Stop every server that was started so
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      Run the simulation for long, on seeds the gate does not try
       --start SEED            First seed [default: 1000000]
-  bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql
+  bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql;
+                            and zookeeper, as a ledger
       --quick                 A small run, to see that it works
       --only PART[,PART]      Measure these only: throughput, single, latency, backlog, idle
       --n N                   Messages pushed and worked in a round [default: 500000]
@@ -66,6 +68,9 @@ Environment:
   SAWMILL_TEST_POSTGRES_18 A newer PostgreSQL for tests [default: one is started]
   SAWMILL_TEST_PGBOUNCER   A pooler in transaction mode for tests [default: one is started]
   SAWMILL_TEST_MYSQL       A MariaDB or MySQL for tests and benchmarks [default: one is started]
+  SAWMILL_TEST_ZOOKEEPER   A ZooKeeper for tests and benchmarks [default: one is started]
+  SAWMILL_TEST_KAFKA       A Kafka broker for tests [default: one is started]
+  SAWMILL_TEST_CASSANDRA   A Cassandra node for tests [default: none]
   CARGO_TARGET_DIR         Where builds and tools go [default: target]
 
 The last line of `test` reads: N passed, M failed, K skipped

@@ -41,14 +41,14 @@ const fn step(name: &'static str, by: By, args: &'static str) -> Step {
 /// Cheap steps come first, so that a slip of the pen is found before the long runs.
 const STEPS: &[Step] = &[
     step("format", By::Cargo, "fmt --all -- --check"),
-    // With the planted bugs, which are lines more and no line less.
+    // With all engines in the program, and with the planted bugs, which are lines more and no line less.
     step(
         "clippy",
         By::Cargo,
-        "clippy --workspace --all-targets --features sawmill-sim/planted -- -D warnings",
+        "clippy --workspace --all-targets --features sawmill-sim/planted,sawmill-cli/full -- -D warnings",
     ),
     step("clippy-lean", By::Cargo, "clippy -p sawmill-cli --no-default-features --bins -- -D warnings"),
-    step("tests", By::EngineTest, "test --workspace --tests"),
+    step("tests", By::EngineTest, "test --workspace --tests --features sawmill-cli/full"),
     Step { env: &[("RUSTDOCFLAGS", "-D warnings")], ..step("docs", By::Cargo, "doc --workspace --no-deps") },
     step("doctests", By::CargoTest, "test --workspace --doc --no-fail-fast"),
     step("licences", By::Licences, "xtask test --only licences"),

@@ -2,7 +2,8 @@
 //! means something on any machine.
 //!
 //! `cargo xtask bench ENGINE`; `cargo xtask help` lists the options. SQLite's files are in a folder in the current
-//! directory that is removed at the end; other engines are where `SAWMILL_TEST_POSTGRES` and `SAWMILL_TEST_MYSQL` say. Where there are
+//! directory that is removed at the end; other engines are where `SAWMILL_TEST_POSTGRES`, `SAWMILL_TEST_MYSQL` and
+//! `SAWMILL_TEST_ZOOKEEPER` say. Where there are
 //! rounds, the engine alone and Sawmill take turns and the best round of each counts: what else the machine does can
 //! only make a round slower.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
@@ -20,6 +21,7 @@ mod single;
 mod sqlite;
 mod subject;
 mod throughput;
+mod zookeeper;
 
 use report::Report;
 use settings::{Part, Settings};
@@ -37,7 +39,7 @@ fn main() -> Result<(), Failure> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if arguments.is_empty() {
-        return Err("say which engine: sqlite, postgres or mysql".into());
+        return Err("say which engine: sqlite, postgres, mysql or zookeeper".into());
     }
     let engine = arguments.remove(0);
     if let Some(job) = arguments.strip_prefix(&["child".to_owned()][..]) {
@@ -45,13 +47,18 @@ fn main() -> Result<(), Failure> {
         return runtime.block_on(child::run(&*subject(&engine, ".")?, job));
     }
     let settings = Settings::parse(arguments)?;
+    if engine == "zookeeper" {
+        let mut report = Report::default();
+        runtime.block_on(zookeeper::measure(&settings, &mut report))?;
+        return report.print_as(&settings);
+    }
     let folder = tempfile::Builder::new().prefix("sawmill-bench-").tempdir_in(".")?;
     let subject = subject(&engine, &folder.path().to_string_lossy())?;
     let mut report = Report::default();
     for part in &settings.parts {
         runtime.block_on(measure(*part, &*subject, &settings, &mut report))?;
     }
-    if settings.json { report.print_json() } else { report.print() }
+    report.print_as(&settings)
 }
 
 fn subject(engine: &str, folder: &str) -> Result<Box<dyn Subject>, Failure> {
@@ -59,7 +66,9 @@ fn subject(engine: &str, folder: &str) -> Result<Box<dyn Subject>, Failure> {
         "sqlite" => Ok(Box::new(sqlite::Sqlite::new(folder))),
         "postgres" => Ok(Box::new(postgres::Postgres::new()?)),
         "mysql" => Ok(Box::new(mysql::Mysql::new()?)),
-        other => Err(format!("there is no engine {other:?}: use sqlite, postgres or mysql").into()),
+        other => {
+            Err(format!("there is no engine {other:?}: use sqlite, postgres, mysql or zookeeper").into())
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
+use crate::settings::Settings;
 
 /// One figure of Sawmill's, and what it is held against.
 pub(crate) struct Figure {
@@ -67,7 +68,11 @@ impl Report {
         self.notes.push(note);
     }
 
-    pub(crate) fn print(&self) -> Result<(), Failure> {
+    pub(crate) fn print_as(&self, settings: &Settings) -> Result<(), Failure> {
+        if settings.json { self.print_json() } else { self.print() }
+    }
+
+    fn print(&self) -> Result<(), Failure> {
         let width = self.figures.iter().map(|figure| figure.what.chars().count()).max().unwrap_or(0);
         println!("{:<width$}  {:>14}  {:>14}  {:>7}  wanted", "", "base", "Sawmill", "ratio");
         for figure in &self.figures {
@@ -97,7 +102,7 @@ impl Report {
         Ok(())
     }
 
-    pub(crate) fn print_json(&self) -> Result<(), Failure> {
+    fn print_json(&self) -> Result<(), Failure> {
         let mut all = Map::new();
         for figure in &self.figures {
             let mut entry = json!({ "what": figure.what, "unit": figure.unit, "sawmill": figure.ours });

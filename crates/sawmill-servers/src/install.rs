@@ -41,6 +41,8 @@ fn apt_get() -> Command {
     command
 }
 
+const MAVEN: &str = "https://repo1.maven.org/maven2";
+
 /// A jar in Maven's archive that holds another archive, with programs.
 pub(crate) struct Archive {
     /// One word, with the version.
@@ -73,6 +75,34 @@ pub(crate) fn archive(archive: &Archive) -> Result<PathBuf, String> {
             fs::remove_file(unneeded).map_err(|error| format!("{}: {error}", unneeded.display()))?;
         }
         Ok(())
+    })
+}
+
+/// The folder with these jars of Maven's archive, fetched when it is first asked for. The list has a line for each: the SHA-256 that
+/// it must have, and its path.
+pub(crate) fn jars(name: &str, list: &str) -> Result<PathBuf, String> {
+    kept(name, |folder| {
+        let jars: Vec<(&str, &str)> = list.lines().filter_map(|line| line.split_once("  ")).collect();
+        eprintln!("fetching {} jars of {name} from {MAVEN}", jars.len());
+        let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+        let (mut wanted, mut sums) = (String::new(), String::new());
+        for (sum, path) in jars {
+            wanted += &format!("url = \"{MAVEN}/{path}\"\noutput = \"{}\"\n", file(path));
+            sums += &format!("{sum}  {}\n", file(path));
+        }
+        let (urls, expected) = (folder.join("urls"), folder.join("sums"));
+        for (path, text) in [(&urls, &wanted), (&expected, &sums)] {
+            fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        let mut fetch = Command::new("curl");
+        fetch
+            .args(["-fsSL", "--retry", "3", "--max-time", "300", "--parallel", "--fail-early", "-K"])
+            .arg(&urls);
+        done("curl", fetch.current_dir(folder))?;
+        let mut check = Command::new("sha256sum");
+        let checked =
+            done("sha256sum", check.args(["--check", "--quiet"]).arg(&expected).current_dir(folder));
+        checked.map_err(|why| format!("a jar is not what it was: {why}"))
     })
 }
 

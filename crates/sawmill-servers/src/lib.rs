@@ -20,17 +20,22 @@
 // It starts servers beside the product: time here is the machine's own.
 #![allow(clippy::disallowed_methods)]
 
+mod cassandra;
 mod install;
+mod java;
+mod kafka;
 mod mariadb;
 mod pgbouncer;
 mod postgres;
 mod process;
 mod running;
+mod zookeeper;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
+pub use kafka::KafkaExtras;
 pub use running::Running;
 
 /// Which server.
@@ -44,10 +49,24 @@ pub enum Kind {
     Mariadb,
     /// A pooler in transaction mode before a PostgreSQL: see [`Server::pgbouncer`].
     Pgbouncer,
+    /// A ZooKeeper, alone, from Maven's archive.
+    Zookeeper,
+    /// A Kafka broker that is its own controller, from Maven's archive; with more than that: [`Server::kafka`].
+    Kafka,
+    /// A Cassandra node, alone, from Maven's archive.
+    Cassandra,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Postgres, Self::Postgres18, Self::Mariadb, Self::Pgbouncer];
+    const ALL: [Self; 7] = [
+        Self::Postgres,
+        Self::Postgres18,
+        Self::Mariadb,
+        Self::Pgbouncer,
+        Self::Zookeeper,
+        Self::Kafka,
+        Self::Cassandra,
+    ];
 
     /// One word, for folders and lists.
     pub fn name(self) -> &'static str {
@@ -56,6 +75,9 @@ impl Kind {
             Self::Postgres18 => "postgres-18",
             Self::Mariadb => "mariadb",
             Self::Pgbouncer => "pgbouncer",
+            Self::Zookeeper => "zookeeper",
+            Self::Kafka => "kafka",
+            Self::Cassandra => "cassandra",
         }
     }
 
@@ -72,6 +94,8 @@ pub struct Server {
     /// Where its programs are.
     programs: PathBuf,
     port: u16,
+    /// Where else it listens, by name.
+    ports: Vec<(String, u16)>,
     /// The process that we started, if it is not the server itself that was left to run by itself.
     child: Option<Child>,
     /// False once it was handed over to somebody who will end it.
@@ -82,9 +106,22 @@ impl Server {
     /// Starts a new one, getting its programs first if they are not here. The error says what is missing.
     pub fn start(kind: Kind) -> Result<Self, String> {
         match kind {
-            Kind::Postgres => Self::make(kind, postgres::programs()?, postgres::prepare),
-            Kind::Postgres18 => Self::make(kind, postgres::programs_of_18()?, postgres::prepare),
-            Kind::Mariadb => Self::make(kind, mariadb::programs()?, mariadb::prepare),
+            Kind::Postgres => {
+                Self::make(kind, postgres::programs()?, |at| postgres::prepare(&at.programs, at.folder()))
+            }
+            Kind::Postgres18 => Self::make(kind, postgres::programs_of_18()?, |at| {
+                postgres::prepare(&at.programs, at.folder())
+            }),
+            Kind::Mariadb => {
+                Self::make(kind, mariadb::programs()?, |at| mariadb::prepare(&at.programs, at.folder()))
+            }
+            Kind::Zookeeper => {
+                Self::make(kind, zookeeper::programs()?, |at| zookeeper::prepare(at.folder(), at.port))
+            }
+            Kind::Kafka => Self::kafka(&KafkaExtras::default()),
+            Kind::Cassandra => {
+                Self::make(kind, cassandra::programs()?, |at| cassandra::prepare(at.folder(), at.port))
+            }
             Kind::Pgbouncer => Err("a pooler needs a server behind it".to_owned()),
         }
     }
@@ -92,24 +129,33 @@ impl Server {
     /// Starts a pooler in transaction mode before the PostgreSQL at this port, with so few connections to it that clients must
     /// share them.
     pub fn pgbouncer(port: u16) -> Result<Self, String> {
-        let prepare = |programs: &Path, folder: &Path| pgbouncer::prepare(programs, folder, port);
+        let prepare = |at: &mut Self| pgbouncer::prepare(&at.programs, at.folder(), port);
         Self::make(Kind::Pgbouncer, pgbouncer::programs()?, prepare)
+    }
+
+    /// Starts a Kafka broker with more listeners, settings and users.
+    pub fn kafka(extras: &KafkaExtras) -> Result<Self, String> {
+        Self::make(Kind::Kafka, kafka::programs()?, |at| {
+            at.ports = kafka::prepare(&at.programs, at.folder(), at.port, extras)?;
+            Ok(())
+        })
     }
 
     fn make(
         kind: Kind,
         programs: PathBuf,
-        prepare: impl FnOnce(&Path, &Path) -> Result<(), String>,
+        prepare: impl FnOnce(&mut Self) -> Result<(), String>,
     ) -> Result<Self, String> {
         let (folder, port) = (process::folder(kind.name())?, process::free_port()?);
         let url = match kind {
             Kind::Mariadb => format!("mysql://sawmill:sawmill@127.0.0.1:{port}/sawmill"),
+            Kind::Zookeeper | Kind::Kafka | Kind::Cassandra => format!("{}://127.0.0.1:{port}", kind.name()),
             _ => format!("postgres://sawmill:sawmill@127.0.0.1:{port}/postgres"),
         };
         let running = Running { kind, pid: 0, folder, url };
         // From here on, whatever fails, the folder goes when this is dropped.
-        let mut server = Self { running, programs, port, child: None, ours: true };
-        prepare(&server.programs, &server.running.folder)?;
+        let mut server = Self { running, programs, port, ports: Vec::new(), child: None, ours: true };
+        prepare(&mut server)?;
         server.restart()?;
         Ok(server)
     }
@@ -122,6 +168,11 @@ impl Server {
     /// Where clients find it.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Where clients find another listener of a broker.
+    pub fn port_of(&self, listener: &str) -> Option<u16> {
+        self.ports.iter().find(|(name, _)| name == listener).map(|(_, port)| *port)
     }
 
     /// The folder in which it keeps everything. The data of a database is in `data`, what it says in `log`.
@@ -157,6 +208,9 @@ impl Server {
             Kind::Postgres | Kind::Postgres18 => (postgres::launch(programs, folder, self.port)?, None),
             Kind::Mariadb => mariadb::launch(programs, folder, self.port)?,
             Kind::Pgbouncer => pgbouncer::launch(programs, folder, self.port)?,
+            Kind::Zookeeper => zookeeper::launch(programs, folder, self.port)?,
+            Kind::Kafka => kafka::launch(programs, folder, self.port)?,
+            Kind::Cassandra => cassandra::launch(programs, folder, self.port)?,
         };
         Ok(())
     }

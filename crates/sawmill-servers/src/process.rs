@@ -83,7 +83,7 @@ pub(crate) fn accepts(port: u16, server: &mut Child, log: &Path) -> Result<(), S
 }
 
 /// What ended meanwhile will not answer any more, and what does not answer is ended.
-fn wait(server: &mut Child, log: &Path, ready: impl Fn() -> io::Result<()>) -> Result<(), String> {
+pub(crate) fn wait(server: &mut Child, log: &Path, ready: impl Fn() -> io::Result<()>) -> Result<(), String> {
     let started = Instant::now();
     while started.elapsed() < READY {
         if let Ok(Some(status)) = server.try_wait() {
@@ -99,7 +99,7 @@ fn wait(server: &mut Child, log: &Path, ready: impl Fn() -> io::Result<()>) -> R
     Err(format!("it does not answer: {}", end_of(log)))
 }
 
-fn connected(port: u16) -> io::Result<TcpStream> {
+pub(crate) fn connected(port: u16) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1))
 }
 

@@ -57,7 +57,7 @@ impl Running {
         // SIGINT is a quick and clean end to PostgreSQL; SIGTERM would wait for its clients. PgBouncer's SIGINT would.
         let polite = match self.kind {
             Kind::Postgres | Kind::Postgres18 => "-INT",
-            Kind::Mariadb | Kind::Pgbouncer => "-TERM",
+            _ => "-TERM",
         };
         signal(polite, &[self.pid])?;
         if self.ended() {
@@ -113,7 +113,7 @@ fn runs(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
 }
 
-fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter(|pid| stat(*pid).is_some_and(|(_, of)| of == parent)).collect()

@@ -3,7 +3,7 @@
 
 use std::net::TcpStream;
 
-use sawmill_servers::{Kind, Server};
+use sawmill_servers::{KafkaExtras, Kind, Server};
 
 /// What cannot be had here is a visible skip on a laptop and a failure in CI.
 fn had(started: Result<Server, String>, what: &str) -> Option<Server> {
@@ -56,6 +56,53 @@ fn mariadb() {
 fn pgbouncer() {
     let Some(behind) = had(Server::start(Kind::Postgres), "pgbouncer") else { return };
     if let Some(server) = had(Server::pgbouncer(behind.port()), "pgbouncer") {
+        lives_and_dies(server);
+    }
+}
+
+#[test]
+fn zookeeper() {
+    if let Some(server) = had(Server::start(Kind::Zookeeper), "zookeeper") {
+        assert_eq!(server.url(), format!("zookeeper://127.0.0.1:{}", server.port()));
+        lives_and_dies(server);
+    }
+}
+
+#[test]
+fn kafka() {
+    if let Some(server) = had(Server::start(Kind::Kafka), "kafka") {
+        assert_eq!(server.url(), format!("kafka://127.0.0.1:{}", server.port()));
+        lives_and_dies(server);
+    }
+}
+
+#[test]
+fn kafka_with_passwords() {
+    let user = "SCRAM-SHA-256=[name=alice,password=secret]";
+    let plain = "org.apache.kafka.common.security.plain.PlainLoginModule required user_bob=\"secret\";";
+    let scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
+    let extras = KafkaExtras {
+        listeners: vec![("PASSWORDS".to_owned(), "SASL_PLAINTEXT".to_owned())],
+        properties: format!(
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256\n\
+             listener.name.passwords.plain.sasl.jaas.config={plain}\n\
+             listener.name.passwords.scram-sha-256.sasl.jaas.config={scram}\n"
+        ),
+        scram: vec![user.to_owned()],
+    };
+    if let Some(server) = had(Server::kafka(&extras), "kafka_with_passwords") {
+        let port = server.port_of("PASSWORDS").unwrap();
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
+        assert_eq!(server.port_of("OTHER"), None);
+        lives_and_dies(server);
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "it is gone");
+    }
+}
+
+#[test]
+fn cassandra() {
+    if let Some(server) = had(Server::start(Kind::Cassandra), "cassandra") {
+        assert_eq!(server.url(), format!("cassandra://127.0.0.1:{}", server.port()));
         lives_and_dies(server);
     }
 }

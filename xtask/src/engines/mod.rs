@@ -19,10 +19,21 @@ pub(crate) enum Engine {
     /// A pooler before the first of these.
     Pgbouncer,
     Mariadb,
+    Zookeeper,
+    Kafka,
+    /// Large, and no test needs it yet: started only when it is named.
+    Cassandra,
 }
 
 impl Engine {
-    pub(crate) const ALL: &[Self] = &[Self::Postgres, Self::Postgres18, Self::Pgbouncer, Self::Mariadb];
+    /// Those that the tests need.
+    pub(crate) const ALL: &[Self] =
+        &[Self::Postgres, Self::Postgres18, Self::Pgbouncer, Self::Mariadb, Self::Zookeeper, Self::Kafka];
+
+    /// Those that can be started.
+    pub(crate) fn known() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().chain([Self::Cassandra])
+    }
 
     fn kind(self) -> Kind {
         match self {
@@ -30,6 +41,9 @@ impl Engine {
             Self::Postgres18 => Kind::Postgres18,
             Self::Pgbouncer => Kind::Pgbouncer,
             Self::Mariadb => Kind::Mariadb,
+            Self::Zookeeper => Kind::Zookeeper,
+            Self::Kafka => Kind::Kafka,
+            Self::Cassandra => Kind::Cassandra,
         }
     }
 
@@ -38,7 +52,7 @@ impl Engine {
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|engine| engine.name() == name)
+        Self::known().find(|engine| engine.name() == name)
     }
 
     /// Where tests look for its URL. Who sets it themselves has a server of their own.
@@ -48,6 +62,9 @@ impl Engine {
             Self::Postgres18 => "SAWMILL_TEST_POSTGRES_18",
             Self::Pgbouncer => "SAWMILL_TEST_PGBOUNCER",
             Self::Mariadb => "SAWMILL_TEST_MYSQL",
+            Self::Zookeeper => "SAWMILL_TEST_ZOOKEEPER",
+            Self::Kafka => "SAWMILL_TEST_KAFKA",
+            Self::Cassandra => "SAWMILL_TEST_CASSANDRA",
         }
     }
 }

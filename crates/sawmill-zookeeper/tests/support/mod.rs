@@ -1,0 +1,55 @@
+//! What the tests of this engine share: the server that they talk to.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use std::sync::LazyLock;
+
+use sawmill::env::Env;
+use tokio::runtime::{Builder, Runtime};
+
+/// Where `cargo xtask engines up` has started a server.
+const VARIABLE: &str = "SAWMILL_TEST_ZOOKEEPER";
+
+/// The URL of the server, or why there is none. Where everything must be tested, that is a failure.
+pub(crate) fn server() -> Result<String, String> {
+    named(VARIABLE, "zookeeper")
+}
+
+/// A PostgreSQL, for messages.
+pub(crate) fn postgres() -> Result<String, String> {
+    named("SAWMILL_TEST_POSTGRES", "postgres")
+}
+
+fn named(variable: &str, engine: &str) -> Result<String, String> {
+    let url = std::env::var(variable).ok().filter(|url| !url.is_empty());
+    let url = url
+        .ok_or_else(|| format!("{variable} names no server; `cargo xtask engines up {engine}` starts one"));
+    if let Err(why) = &url {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+    }
+    url
+}
+
+/// The server, or a visible skip.
+pub(crate) fn server_for(test: &str) -> Option<String> {
+    server().map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
+}
+
+pub(crate) fn random() -> u64 {
+    Env::system().dice().roll()
+}
+
+/// The server. All tests of such a program need one, and none of them can say so: without it the program ends here, as skipped.
+pub(crate) fn server_or_end(what: &str) -> String {
+    server().unwrap_or_else(|why| {
+        sawmill_conformance::skipped(what, &why);
+        std::process::exit(0);
+    })
+}
+
+/// Does this on a thread of its own, in a runtime that stays as long as the test program: what is opened there stays open.
+pub(crate) fn elsewhere<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    static RUNTIME: LazyLock<Runtime> =
+        LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
+    std::thread::spawn(|| RUNTIME.block_on(work)).join().unwrap()
+}
