@@ -4,7 +4,8 @@ use rdkafka::ClientConfig;
 use sawmill::engine::StoreUrl;
 use sawmill::{Error, ErrorKind, Result};
 
-const ADVICE: &str = "write it like kafka://HOST:PORT,HOST:PORT or kafka://USER:PASSWORD@HOST:PORT?tls=on&sasl=scram-sha-512";
+const ADVICE: &str =
+    "write it like kafka://HOST:PORT,HOST:PORT or kafka://USER:PASSWORD@HOST:PORT?tls=on&sasl=scram-sha-512";
 const DEFAULT_PORT: u16 = 9092;
 
 /// What a URL says.
@@ -38,7 +39,8 @@ impl Address {
             Some((login, hosts)) => (Some(login), hosts),
             None => (None, place),
         };
-        let decoded = |text: &str| decode(text).ok_or_else(|| wrong("a % is not followed by two hexadecimal digits"));
+        let decoded =
+            |text: &str| decode(text).ok_or_else(|| wrong("a % is not followed by two hexadecimal digits"));
         let login = match login {
             None => None,
             Some(login) => {
@@ -74,7 +76,9 @@ impl Address {
                     address.coordination = Some(topic.to_owned());
                 }
                 ("coordination", _) => {
-                    return Err(wrong("coordination is the name of a topic: letters, digits, '.', '_' and '-'"));
+                    return Err(wrong(
+                        "coordination is the name of a topic: letters, digits, '.', '_' and '-'",
+                    ));
                 }
                 ("replication", number) => match number.parse() {
                     Ok(copies @ 1..=100) => address.replication = Some(copies),

@@ -12,7 +12,7 @@ use sawmill::env::Env;
 use sawmill::{Error, ErrorKind, Result};
 
 use crate::address::Address;
-use crate::error::{Ears, explain, explain_code};
+use crate::error::{Ears, code_of, explain, explain_code, is_leaderless, lasts};
 use crate::send::{MOST_BYTES, drop_elsewhere};
 
 /// How long the brokers may take for one answer.
@@ -49,22 +49,22 @@ impl Cluster {
     /// Finds out that the brokers are there and let us in.
     pub(crate) async fn connect(address: Address, env: Env) -> Result<Self> {
         let mut config = address.config();
-        let admin: AdminClient<Ears> =
-            config.create_with_context(Ears::default()).map_err(|error| explain(&error))?;
+        let admin: AdminClient<Ears> = config.create_with_context(Ears).map_err(|error| explain(&error))?;
         config.set("group.id", "sawmill").set("enable.auto.commit", "false");
         config.set("allow.auto.create.topics", "false");
         let consumer: BaseConsumer<Ears> =
-            config.create_with_context(Ears::default()).map_err(|error| explain(&error))?;
+            config.create_with_context(Ears).map_err(|error| explain(&error))?;
         let ends = Arc::new(Ends { consumer: Some(Arc::new(consumer)), env: env.clone() });
         let cluster = Self { address, env, ends, admin: Some(admin) };
         let began = cluster.env.now();
         loop {
             let answer = cluster.ends.ask(|consumer| {
-                // What the driver says on its own is heard while it is polled.
-                consumer.poll(Duration::ZERO);
-                let answer = consumer.fetch_metadata(Some("sawmill"), Duration::from_millis(1500)).map(|_| ());
-                consumer.poll(Duration::ZERO);
-                answer.map_err(|error| (consumer.context().lasting(), explain(&error)))
+                let answer = consumer.fetch_metadata(Some("sawmill"), Duration::from_millis(1500));
+                let Err(error) = answer else { return Ok(()) };
+                // What the driver says on its own tells why.
+                let said = std::iter::from_fn(|| consumer.poll(Duration::ZERO)).filter_map(|said| said.err());
+                let lasting = said.filter(|error| code_of(error).is_some_and(lasts)).last();
+                Err((lasting.map(|error| explain(&error)), explain(&error)))
             });
             match answer.await? {
                 Ok(()) => return Ok(cluster),
@@ -101,14 +101,14 @@ impl Cluster {
         let latest = i64::MAX.to_string();
         let copies = TopicReplication::Fixed(self.address.replication.unwrap_or(-1));
         let new = NewTopic::new(topic, i32::from(partitions), copies).set("max.message.bytes", &most);
-        let compacted = |new: NewTopic<'_>| {
+        fn compacted<'a>(new: NewTopic<'a>) -> NewTopic<'a> {
             // A topic that is only compacted when half of it is dirty would grow with every entry ever written.
             new.set("cleanup.policy", "compact")
                 .set("min.cleanable.dirty.ratio", "0.1")
                 .set("segment.bytes", "16777216")
                 .set("segment.ms", "3600000")
                 .set("delete.retention.ms", "86400000")
-        };
+        }
         let new = match purpose {
             Purpose::Coordination => compacted(new.set("min.compaction.lag.ms", &lag))
                 .set("message.timestamp.type", "LogAppendTime"),
@@ -127,14 +127,19 @@ impl Cluster {
         let made = self.admin()?.create_topics([&new], &options).await.map_err(|error| explain(&error))?;
         match made.into_iter().next() {
             Some(Err((_, Code::TopicAlreadyExists))) => return Ok(false),
-            Some(Err((name, code))) => return Err(explain_code(code, &format!("creating topic {name}: {code}"))),
+            Some(Err((name, code))) => {
+                return Err(explain_code(code, &format!("creating topic {name}: {code}")));
+            }
             Some(Ok(_)) | None => {}
         }
         // It is made, but others may not know yet.
         let began = self.env.now();
         while self.partitions(topic).await? != Some(usize::from(partitions)) {
             if self.env.now().since(began) > ANSWER {
-                return Err(Error::new(ErrorKind::Unavailable, format!("topic {topic} was made and does not appear")));
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!("topic {topic} was made and does not appear"),
+                ));
             }
             self.env.sleep(Duration::from_millis(20)).await;
         }
@@ -147,7 +152,9 @@ impl Cluster {
         let gone = self.admin()?.delete_topics(&[topic], &options).await.map_err(|error| explain(&error))?;
         match gone.into_iter().next() {
             Some(Err((_, Code::UnknownTopicOrPartition))) => return Ok(false),
-            Some(Err((name, code))) => return Err(explain_code(code, &format!("deleting topic {name}: {code}"))),
+            Some(Err((name, code))) => {
+                return Err(explain_code(code, &format!("deleting topic {name}: {code}")));
+            }
             Some(Ok(_)) | None => {}
         }
         let began = self.env.now();
@@ -174,7 +181,9 @@ impl Cluster {
         let said = self.admin()?.describe_configs(&asked, &options).await.map_err(|error| explain(&error))?;
         let resource = match said.into_iter().next() {
             Some(Ok(resource)) => resource,
-            Some(Err(code)) => return Err(explain_code(code, &format!("asking for the settings of topic {topic}"))),
+            Some(Err(code)) => {
+                return Err(explain_code(code, &format!("asking for the settings of topic {topic}")));
+            }
             None => return Ok(vec![None; names.len()]),
         };
         Ok(names.iter().map(|name| resource.get(name).and_then(|entry| entry.value.clone())).collect())
@@ -197,25 +206,33 @@ impl Cluster {
         if partitions != 1 {
             return Err(unfit(&format!("it has {partitions} partitions, and one order needs exactly 1")));
         }
-        let names = ["cleanup.policy", "message.timestamp.type", "min.compaction.lag.ms", "delete.retention.ms"];
+        let names =
+            ["cleanup.policy", "message.timestamp.type", "min.compaction.lag.ms", "delete.retention.ms"];
         let said = self.settings(topic, &names).await?;
         let [policy, time, lag, kept] = said.as_slice() else { return Ok(()) };
-        let says = |setting: &Option<String>, value: &str| setting.as_deref().is_none_or(|said| said == value);
+        let says =
+            |setting: &Option<String>, value: &str| setting.as_deref().is_none_or(|said| said == value);
         let least = |setting: &Option<String>, least: u64| {
             setting.as_ref().and_then(|said| said.parse::<u64>().ok()).is_none_or(|said| said >= least)
         };
         if !says(policy, "compact") {
             let said = policy.as_deref().unwrap_or_default();
-            return Err(unfit(&format!("its cleanup.policy is {said}, which would lose entries, and must be compact")));
+            return Err(unfit(&format!(
+                "its cleanup.policy is {said}, which would lose entries, and must be compact"
+            )));
         }
         if !says(time, "LogAppendTime") {
-            return Err(unfit("its message.timestamp.type must be LogAppendTime: deleted entries go by the broker's time"));
+            return Err(unfit(
+                "its message.timestamp.type must be LogAppendTime: deleted entries go by the broker's time",
+            ));
         }
         if !least(lag, SHORTEST_LAG_MS) {
             return Err(unfit(&format!("its min.compaction.lag.ms must be {SHORTEST_LAG_MS} or more")));
         }
         if !least(kept, SHORTEST_DELETE_RETENTION_MS) {
-            return Err(unfit(&format!("its delete.retention.ms must be {SHORTEST_DELETE_RETENTION_MS} or more")));
+            return Err(unfit(&format!(
+                "its delete.retention.ms must be {SHORTEST_DELETE_RETENTION_MS} or more"
+            )));
         }
         Ok(())
     }
@@ -244,12 +261,29 @@ impl Ends {
         answer.and_then(|answer| answer.ok()).ok_or_else(gone)
     }
 
+    /// Asks again as long as a partition has no leader: it was made a moment ago, or its broker has gone.
+    async fn ask_a_leader<T: Send + 'static>(
+        &self,
+        ask: impl Fn(&BaseConsumer<Ears>) -> KafkaResult<T> + Clone + Send + 'static,
+    ) -> Result<T> {
+        let began = self.env.now();
+        loop {
+            match self.ask(ask.clone()).await? {
+                Ok(answer) => return Ok(answer),
+                Err(error) if !code_of(&error).is_some_and(is_leaderless) => return Err(explain(&error)),
+                Err(error) if self.env.now().since(began) > ANSWER => return Err(explain(&error)),
+                Err(_) => self.env.sleep(Duration::from_millis(30)).await,
+            }
+        }
+    }
+
     /// Where a partition begins and ends.
     pub(crate) async fn of(&self, topic: &str, partition: u16) -> Result<(u64, u64)> {
         let topic = topic.to_owned();
-        let answer =
-            self.ask(move |consumer| consumer.fetch_watermarks(&topic, i32::from(partition), ANSWER)).await?;
-        let (low, high) = answer.map_err(|error| explain(&error))?;
+        let ask = move |consumer: &BaseConsumer<Ears>| {
+            consumer.fetch_watermarks(&topic, i32::from(partition), ANSWER)
+        };
+        let (low, high) = self.ask_a_leader(ask).await?;
         Ok((u64::try_from(low).unwrap_or(0), u64::try_from(high).unwrap_or(0)))
     }
 
@@ -261,14 +295,19 @@ impl Ends {
     }
 
     /// The first offset of each partition at which something was created at this time or later; none if there is none.
-    pub(crate) async fn since(&self, topic: &str, partitions: u16, time: Timestamp) -> Result<Vec<Option<u64>>> {
+    pub(crate) async fn since(
+        &self,
+        topic: &str,
+        partitions: u16,
+        time: Timestamp,
+    ) -> Result<Vec<Option<u64>>> {
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         self.at(topic, partitions, Offset::Offset(millis)).await
     }
 
     async fn at(&self, topic: &str, partitions: u16, time: Offset) -> Result<Vec<Option<u64>>> {
         let topic = topic.to_owned();
-        let answer = self.ask(move |consumer| {
+        self.ask_a_leader(move |consumer| {
             let mut asked = TopicPartitionList::new();
             for partition in 0..i32::from(partitions) {
                 asked.add_partition_offset(&topic, partition, time)?;
@@ -282,9 +321,9 @@ impl Ends {
                     *place = u64::try_from(offset).ok();
                 }
             }
-            KafkaResult::Ok(offsets)
-        });
-        answer.await?.map_err(|error| explain(&error))
+            Ok(offsets)
+        })
+        .await
     }
 }
 

@@ -70,7 +70,10 @@ impl Follower for Shared {
 
     fn take(&self, record: &crate::tail::Taken<'_>) {
         let Some((line, id)) = line_of(record) else {
-            tracing::warn!(offset = record.offset, "a record on the coordination topic is none of ours; it is left out");
+            tracing::warn!(
+                offset = record.offset,
+                "a record on the coordination topic is none of ours; it is left out"
+            );
             return;
         };
         let mut state = self.state();
@@ -142,7 +145,8 @@ impl Coordination {
     /// All entries that begin so, as far as they are known here.
     pub(crate) fn known_from(&self, prefix: &str) -> Vec<(String, Version, Bytes)> {
         let state = self.shared.state();
-        let all = state.table.from(&prefix.to_owned()).take_while(|(entry, _)| entry.starts_with(prefix));
+        let from = prefix.to_owned();
+        let all = state.table.from(&from).take_while(|(entry, _)| entry.starts_with(prefix));
         let live = |(entry, standing): (&String, &Standing<u128, Bytes>)| {
             Some((entry.clone(), Version(standing.version), standing.value.clone()?))
         };
@@ -228,7 +232,7 @@ impl Coordination {
             (Fate::Won, None) => {}
             (Fate::Lost | Fate::Void, _) => self.remove(entry, id, "yielded"),
         }
-        if fate == Fate::Won && self.shared.state().won % CLEAN_UP == 0 {
+        if fate == Fate::Won && self.shared.state().won.is_multiple_of(CLEAN_UP) {
             self.clean_up();
         }
         Ok(Some(fate))

@@ -1,8 +1,7 @@
 //! What the brokers answer, or that they do not, said in Sawmill's words: of what kind it is, and what to do about it.
 
-use std::sync::Mutex;
-
 use rdkafka::client::ClientContext;
+use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use sawmill::{Error, ErrorKind};
 
@@ -25,19 +24,24 @@ pub(crate) fn explain_code(code: Code, said: &str) -> Error {
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
             (ErrorKind::NotFound, "the topic does not exist; create it first")
         }
-        Code::Authentication | Code::SaslAuthenticationFailed => {
-            (ErrorKind::Invalid, "the broker does not know this user with this password; check both, and sasl")
-        }
-        Code::UnsupportedSASLMechanism => {
-            (ErrorKind::Invalid, "the broker does not offer this way to log in; set sasl to one that it offers")
-        }
+        Code::Authentication | Code::SaslAuthenticationFailed => (
+            ErrorKind::Invalid,
+            "the broker does not know this user with this password; check both, and sasl",
+        ),
+        Code::UnsupportedSASLMechanism => (
+            ErrorKind::Invalid,
+            "the broker does not offer this way to log in; set sasl to one that it offers",
+        ),
         Code::SSL => (
             ErrorKind::Invalid,
             "no encrypted connection could be made; check tls, ca, and that the certificate names this host",
         ),
-        Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed | Code::GroupAuthorizationFailed => {
-            (ErrorKind::Invalid, "the user lacks rights; grant it to create, describe, read, write and alter its topics")
-        }
+        Code::TopicAuthorizationFailed
+        | Code::ClusterAuthorizationFailed
+        | Code::GroupAuthorizationFailed => (
+            ErrorKind::Invalid,
+            "the user lacks rights; grant it to create, describe, read, write and alter its topics",
+        ),
         Code::MessageSizeTooLarge | Code::InvalidMessageSize => (
             ErrorKind::TooLarge,
             "a record is larger than the topic takes; raise the topic's max.message.bytes, or store it elsewhere",
@@ -46,11 +50,14 @@ pub(crate) fn explain_code(code: Code, said: &str) -> Error {
             ErrorKind::Invalid,
             "there are not so many brokers as each record is to lie on; set replication in the URL to fewer",
         ),
-        Code::PolicyViolation | Code::InvalidConfig | Code::InvalidTopic | Code::TopicException => {
+        Code::PolicyViolation | Code::InvalidConfig | Code::InvalidTopic => {
             (ErrorKind::Invalid, "the broker's policy forbids this")
         }
         Code::KafkaStorageError => (ErrorKind::Full, "the broker cannot write; look at its disk"),
-        _ => (ErrorKind::Unavailable, "the brokers cannot be reached or are busy; check that they run, then try again"),
+        _ => (
+            ErrorKind::Unavailable,
+            "the brokers cannot be reached or are busy; check that they run, then try again",
+        ),
     };
     Error::new(kind, format!("{what} ({said})"))
 }
@@ -74,27 +81,37 @@ pub(crate) fn is_certain(code: Code) -> bool {
     )
 }
 
-/// Hears what the driver says on its own: why it has no connection.
-#[derive(Default)]
-pub(crate) struct Ears(Mutex<Option<(Code, String)>>);
-
-impl Ears {
-    /// The last thing that was heard and will not pass by itself.
-    pub(crate) fn lasting(&self) -> Option<Error> {
-        let heard = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        heard.as_ref().map(|(code, said)| explain_code(*code, said))
-    }
+/// Whether trouble with a connection stays until somebody changes something.
+pub(crate) fn lasts(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Authentication | Code::SSL | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism
+    )
 }
+
+/// Whether a partition has no leader just now.
+pub(crate) fn is_leaderless(code: Code) -> bool {
+    matches!(
+        code,
+        Code::NotLeaderForPartition
+            | Code::LeaderNotAvailable
+            | Code::ReplicaNotAvailable
+            | Code::FencedLeaderEpoch
+            | Code::UnknownLeaderEpoch
+    )
+}
+
+/// Hears what the driver says on its own.
+#[derive(Default)]
+pub(crate) struct Ears;
 
 impl ClientContext for Ears {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "the driver reports trouble");
-        if let Some(code @ (Code::Authentication | Code::SSL | Code::SaslAuthenticationFailed)) = code_of(&error) {
-            let mut heard = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            *heard = Some((code, reason.to_owned()));
-        }
     }
 }
+
+impl ConsumerContext for Ears {}
 
 #[cfg(test)]
 mod tests {

@@ -10,16 +10,80 @@
 //! ```
 
 mod address;
+mod aside;
+mod bells;
 mod cluster;
 mod coordination;
 mod error;
+mod fetch;
 mod ledger;
+mod log;
+mod lookback;
 #[cfg(test)]
 mod model_tests;
+mod murmur;
+mod open_topic;
+mod promote;
 mod record;
 mod rules;
 mod send;
 mod store;
 mod tail;
+mod topics;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
+use sawmill::{Result, Sawmill};
 
 pub use store::Kafka;
+
+const CAPABILITIES: Capabilities = Capabilities {
+    max_payload_bytes: 8 << 20,
+    // Two records with one id are two records.
+    idempotent_append: false,
+    exactly_once: false,
+    idle_poll: Duration::from_secs(1),
+};
+
+/// The engine behind `kafka://HOST:PORT,HOST:PORT`.
+///
+/// ```
+/// use sawmill::engine::Engine;
+/// use sawmill_kafka::KafkaEngine;
+///
+/// assert_eq!(KafkaEngine.scheme(), "kafka");
+/// assert!(!KafkaEngine.capabilities().idempotent_append);
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KafkaEngine;
+
+#[async_trait]
+impl Engine for KafkaEngine {
+    fn name(&self) -> &'static str {
+        "Kafka"
+    }
+
+    fn scheme(&self) -> &'static str {
+        "kafka"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<Store> {
+        let kafka = Kafka::open(url, namespace).await?;
+        Ok(Store { log: Some(Arc::new(kafka.clone())), ledger: Some(Arc::new(kafka)) })
+    }
+}
+
+/// Opens a store by URL: `kafka://HOST:PORT`, or `memory:`.
+///
+/// For a namespace, a ledger elsewhere, or other engines beside this one, use [`Sawmill::options`] and add
+/// [`KafkaEngine`] to it.
+pub async fn open(url: &str) -> Result<Sawmill> {
+    Sawmill::options().engine(KafkaEngine).open(url).await
+}

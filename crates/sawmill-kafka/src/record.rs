@@ -7,7 +7,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
-use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders, Timestamp as Time};
+use rdkafka::message::{
+    BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders, Timestamp as Time,
+};
 use sawmill::clock::Timestamp;
 use sawmill::message::{Headers, Message, MessageId};
 
@@ -69,7 +71,8 @@ pub(crate) fn message_of(
     own: &[&str],
 ) -> Message {
     let fields = headers.iter().find(|(name, _)| *name == FIELDS).and_then(|(_, value)| read_fields(value));
-    let rest = headers.iter().filter(|(name, _)| !(fields.is_some() && *name == FIELDS) && !own.contains(name));
+    let rest =
+        headers.iter().filter(|(name, _)| !(own.contains(name) || fields.is_some() && *name == FIELDS));
     let (id, created, due) = fields.unwrap_or_else(|| place.fields());
     Message {
         id,

@@ -75,7 +75,7 @@ pub(crate) enum May {
 }
 
 /// What a reader knows after some records, in their order.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Table<K, R, V> {
     entries: BTreeMap<K, Standing<R, V>>,
     /// Bids that are not needed, and the time of each.
@@ -87,7 +87,7 @@ pub(crate) struct Table<K, R, V> {
 }
 
 /// The last version of an entry.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Standing<R, V> {
     /// The version.
     pub(crate) version: u64,
@@ -181,7 +181,8 @@ impl<K: Ord + Clone, R: Ord + Clone, V> Table<K, R, V> {
     /// Bids that can be removed, at most so many: those that are `age` old, and the last versions of deleted entries of which
     /// nothing else is left and which nobody can miss any more.
     pub(crate) fn litter(&self, age: u64, most: usize) -> Vec<(K, R)> {
-        let all = self.litter.iter().flat_map(|(entry, bids)| bids.iter().map(move |(id, time)| (entry, id, time)));
+        let all =
+            self.litter.iter().flat_map(|(entry, bids)| bids.iter().map(move |(id, time)| (entry, id, time)));
         let old = all.filter(|(_, _, time)| self.now.saturating_sub(**time) >= age);
         let old = old.map(|(entry, id, _)| (entry.clone(), id.clone()));
         let forgotten = self.entries.iter().filter(|(entry, standing)| {

@@ -137,7 +137,9 @@ impl ProducerContext for Reports {
             Err((error, _)) => {
                 if matches!(
                     code_of(error),
-                    Some(Code::Fatal | Code::OutOfOrderSequenceNumber | Code::UnknownProducerId | Code::Fenced)
+                    Some(
+                        Code::Fatal | Code::OutOfOrderSequenceNumber | Code::UnknownProducerId | Code::Fenced
+                    )
                 ) {
                     self.broken.store(true, Ordering::Release);
                 }
@@ -195,7 +197,8 @@ impl Outbox {
         });
         let mut taken = 0;
         for parcel in parcels {
-            let mut record = BaseRecord::with_opaque_to(parcel.topic, batch.clone()).partition(parcel.partition);
+            let mut record =
+                BaseRecord::with_opaque_to(parcel.topic, batch.clone()).partition(parcel.partition);
             record.key = parcel.key;
             record.payload = parcel.payload;
             record.headers = parcel.headers;

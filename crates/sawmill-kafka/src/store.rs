@@ -1,20 +1,36 @@
 //! An open store: what the log and the ledger share.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use sawmill::Result;
 use sawmill::engine::{Namespace, StoreUrl};
 use sawmill::env::Env;
 
 use crate::address::Address;
+use crate::bells::Bells;
 use crate::cluster::Cluster;
 use crate::coordination::Coordination;
+use crate::lookback::Lookback;
+use crate::open_topic::OpenTopic;
+use crate::promote::Turns;
+use crate::send::Outbox;
+
+/// How long a message may wait for others to be sent with it.
+const LINGER_MS: &str = "1";
 
 /// A log and a ledger on Kafka. Clones share what they hold.
 #[derive(Clone)]
 pub struct Kafka {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) coordination: Arc<Coordination>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) lookback: Arc<Lookback>,
+    pub(crate) bells: Arc<Bells>,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) open: Arc<Mutex<HashMap<String, Arc<OpenTopic>>>>,
+    /// Topics have the same names in Kafka.
+    pub(crate) shares_names: bool,
 }
 
 impl Kafka {
@@ -29,9 +45,23 @@ impl Kafka {
             };
             cluster.prepare_coordination(&coordination).await?;
             let coordination = Coordination::open(&cluster, &coordination).await?;
-            Ok(Self { cluster: Arc::new(cluster), coordination: Arc::new(coordination) })
+            let outbox = Outbox::new(&cluster.address.config(), LINGER_MS)?;
+            let lookback = Lookback::new(&cluster)?;
+            let place = format!("{} {namespace}", cluster.address.brokers, namespace = namespace.as_str());
+            Ok(Self {
+                cluster: Arc::new(cluster),
+                coordination: Arc::new(coordination),
+                outbox: Arc::new(outbox),
+                lookback: Arc::new(lookback),
+                bells: Bells::of(place),
+                turns: Arc::default(),
+                open: Arc::default(),
+                shares_names: *namespace == Namespace::default(),
+            })
         };
-        opening.await.map_err(|error: sawmill::Error| sawmill::Error::new(error.kind(), format!("{url}: {error}")))
+        opening
+            .await
+            .map_err(|error: sawmill::Error| sawmill::Error::new(error.kind(), format!("{url}: {error}")))
     }
 }
 

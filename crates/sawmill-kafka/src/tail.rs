@@ -65,13 +65,19 @@ impl Tail {
         config.set("auto.offset.reset", "earliest").set("enable.partition.eof", "true");
         config.set("fetch.wait.max.ms", "500").set("fetch.error.backoff.ms", "50");
         let consumer: BaseConsumer<Ears> =
-            config.create_with_context(Ears::default()).map_err(|error| explain(&error))?;
+            config.create_with_context(Ears).map_err(|error| explain(&error))?;
         begin(&consumer, topic)?;
         let (tell, position) = watch::channel(0);
         let over = Arc::new(AtomicBool::new(false));
         let (env, topic): (Env, Arc<str>) = (cluster.env.clone(), topic.into());
-        let reader =
-            Reader { consumer, follower, position: tell, over: over.clone(), env: env.clone(), topic: topic.clone() };
+        let reader = Reader {
+            consumer,
+            follower,
+            position: tell,
+            over: over.clone(),
+            env: env.clone(),
+            topic: topic.clone(),
+        };
         let started = std::thread::Builder::new().name("sawmill-kafka".into()).spawn(move || reader.run());
         started.map_err(|error| {
             Error::new(ErrorKind::Unavailable, format!("there is no room for one more thread ({error})"))
@@ -91,7 +97,10 @@ impl Tail {
             Some(answer) => answer,
             None => Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("topic {} could not be read to its end within {limit:?}: is the broker overloaded?", self.topic),
+                format!(
+                    "topic {} could not be read to its end within {limit:?}: is the broker overloaded?",
+                    self.topic
+                ),
             )),
         }
     }
