@@ -8,6 +8,25 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A URL is `kafka://USER:PASSWORD@HOST:PORT,HOST:PORT?SETTINGS`. The settings: `tls=on` and `ca=FILE`; `sasl=plain`, `scram-sha-256` or
+//! `scram-sha-512`; `replication=3`, on how many brokers each record lies; `coordination=TOPIC`, a coordination topic of
+//! one's own. Encryption and SCRAM need the feature `tls`.
+//!
+//! **Messages.** A shard is a partition, and a key is where Kafka's own producers put it. In the default namespace a topic has the same
+//! name in Kafka, and a topic that is there already can be used: what others write to it is handled, with payload, key
+//! and headers, and what is pushed here others can read. Partitions are read as they are assigned by hand; there is no
+//! consumer group that would have to agree. Each push is confirmed by all brokers that keep it (`acks=all`), by a producer that does not
+//! double what it sends again. But two pushes with one id are two records: see
+//! [`idempotent_append`](sawmill::Capabilities::idempotent_append).
+//!
+//! **Due times.** Kafka has none: a second topic keeps what is not due, and who promotes has its times in memory.
+//!
+//! **The ledger** and the list of topics are entries of one compacted topic, `sawmill.NAMESPACE.coordination`. See `rules.rs` for how one
+//! order of records decides who may change an entry.
+//!
+//! **What is absent.** Kafka's own retention is off for topics that are made here, since it drops what nobody has read; a topic that
+//! others have made keeps theirs. Partitions cannot be added to a topic.
 
 mod address;
 mod aside;
