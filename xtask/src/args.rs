@@ -47,8 +47,12 @@ impl fmt::Display for UsageError {
 const SOAK_START: u64 = 1_000_000;
 
 /// The engines that can be measured, and the servers that they need.
-const BENCHES: &[(&str, Option<Engine>)] =
-    &[("sqlite", None), ("postgres", Some(Engine::Postgres)), ("mysql", Some(Engine::Mariadb))];
+const BENCHES: &[(&str, Option<Engine>)] = &[
+    ("sqlite", None),
+    ("postgres", Some(Engine::Postgres)),
+    ("mysql", Some(Engine::Mariadb)),
+    ("kafka", Some(Engine::Kafka)),
+];
 /// What a benchmark may be told, and goes to it as it is: options with a number, and those that stand alone.
 const BENCH_NUMBERS: &[&str] =
     &["--n", "--rounds", "--latency-seconds", "--backlog", "--idle-seconds", "--pin"];
@@ -290,7 +294,7 @@ mod tests {
                 "`oracle`; there is postgres, postgres-18, pgbouncer, mariadb, zookeeper, kafka, cassandra",
             ),
             ("engines down postgres", "`postgres`"),
-            ("bench", "needs an engine: sqlite, postgres, mysql"),
+            ("bench", "needs an engine: sqlite, postgres, mysql, kafka"),
             ("bench oracle", "`oracle`"),
             ("bench sqlite --n -1", "`-1`"),
             ("bench sqlite --fast", "`--fast`"),

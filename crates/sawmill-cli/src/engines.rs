@@ -15,6 +15,7 @@ const ENGINES: &[Built] = &[
     Built { scheme: "sqlite", feature: "sqlite", is_in: cfg!(feature = "sqlite") },
     Built { scheme: "postgres", feature: "postgres", is_in: cfg!(feature = "postgres") },
     Built { scheme: "mysql", feature: "mysql", is_in: cfg!(feature = "mysql") },
+    Built { scheme: "kafka", feature: "kafka", is_in: cfg!(feature = "kafka") },
 ];
 
 /// How to open a store, with every engine that is there.
@@ -26,6 +27,8 @@ pub(crate) fn options() -> OpenOptions {
     let options = options.engine(sawmill_postgres::PostgresEngine::default());
     #[cfg(feature = "mysql")]
     let options = options.engine(sawmill_mysql::MysqlEngine);
+    #[cfg(feature = "kafka")]
+    let options = options.engine(sawmill_kafka::KafkaEngine);
     options
 }
 
