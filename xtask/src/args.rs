@@ -52,6 +52,7 @@ const BENCHES: &[(&str, Option<Engine>)] = &[
     ("postgres", Some(Engine::Postgres)),
     ("mysql", Some(Engine::Mariadb)),
     ("zookeeper", Some(Engine::Zookeeper)),
+    ("kafka", Some(Engine::Kafka)),
 ];
 /// What a benchmark may be told, and goes to it as it is: options with a number, and those that stand alone.
 const BENCH_NUMBERS: &[&str] =
@@ -294,7 +295,7 @@ mod tests {
                 "`oracle`; there is postgres, postgres-18, pgbouncer, mariadb, zookeeper, kafka, cassandra",
             ),
             ("engines down postgres", "`postgres`"),
-            ("bench", "needs an engine: sqlite, postgres, mysql, zookeeper"),
+            ("bench", "needs an engine: sqlite, postgres, mysql, zookeeper, kafka"),
             ("bench oracle", "`oracle`"),
             ("bench sqlite --n -1", "`-1`"),
             ("bench sqlite --fast", "`--fast`"),

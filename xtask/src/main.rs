@@ -37,8 +37,8 @@ Tasks:
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      Run the simulation for long, on seeds the gate does not try
       --start SEED            First seed [default: 1000000]
-  bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql;
-                            and zookeeper, as a ledger
+  bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql,
+                            kafka; and zookeeper, as a ledger
       --quick                 A small run, to see that it works
       --only PART[,PART]      Measure these only: throughput, single, latency, backlog, idle
       --n N                   Messages pushed and worked in a round [default: 500000]

@@ -2,15 +2,17 @@
 //! means something on any machine.
 //!
 //! `cargo xtask bench ENGINE`; `cargo xtask help` lists the options. SQLite's files are in a folder in the current
-//! directory that is removed at the end; other engines are where `SAWMILL_TEST_POSTGRES`, `SAWMILL_TEST_MYSQL` and
-//! `SAWMILL_TEST_ZOOKEEPER` say. Where there are
+//! directory that is removed at the end; other engines are where `SAWMILL_TEST_POSTGRES`, `SAWMILL_TEST_MYSQL`,
+//! `SAWMILL_TEST_KAFKA` and `SAWMILL_TEST_ZOOKEEPER` say. Where there are
 //! rounds, the engine alone and Sawmill take turns and the best round of each counts: what else the machine does can
 //! only make a round slower.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod backlog;
 mod child;
+mod commit;
 mod idle;
+mod kafka;
 mod latency;
 mod mysql;
 mod pin;
@@ -39,7 +41,7 @@ fn main() -> Result<(), Failure> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if arguments.is_empty() {
-        return Err("say which engine: sqlite, postgres, mysql or zookeeper".into());
+        return Err("say which engine: sqlite, postgres, mysql, kafka or zookeeper".into());
     }
     let engine = arguments.remove(0);
     if let Some(job) = arguments.strip_prefix(&["child".to_owned()][..]) {
@@ -66,8 +68,10 @@ fn subject(engine: &str, folder: &str) -> Result<Box<dyn Subject>, Failure> {
         "sqlite" => Ok(Box::new(sqlite::Sqlite::new(folder))),
         "postgres" => Ok(Box::new(postgres::Postgres::new()?)),
         "mysql" => Ok(Box::new(mysql::Mysql::new()?)),
+        "kafka" => Ok(Box::new(kafka::Kafka::new()?)),
         other => {
-            Err(format!("there is no engine {other:?}: use sqlite, postgres, mysql or zookeeper").into())
+            Err(format!("there is no engine {other:?}: use sqlite, postgres, mysql, kafka or zookeeper")
+                .into())
         }
     }
 }
@@ -89,6 +93,7 @@ async fn measure(
         Part::Latency => latency::measure(subject, settings, report).await,
         Part::Backlog => backlog::measure(subject, settings, report).await,
         Part::Idle => idle::measure(subject, settings, report).await,
+        Part::Commit => commit::measure(subject, settings, report).await,
         Part::Pin => pin::measure(subject, settings, report).await,
     }
 }

@@ -10,12 +10,13 @@ pub(crate) enum Part {
     Latency,
     Backlog,
     Idle,
+    Commit,
     Pin,
 }
 
 impl Part {
-    const ALL: [Part; 6] =
-        [Part::Throughput, Part::Single, Part::Latency, Part::Backlog, Part::Idle, Part::Pin];
+    const ALL: [Part; 7] =
+        [Part::Throughput, Part::Single, Part::Latency, Part::Backlog, Part::Idle, Part::Commit, Part::Pin];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -24,6 +25,7 @@ impl Part {
             Part::Latency => "latency",
             Part::Backlog => "backlog",
             Part::Idle => "idle",
+            Part::Commit => "commit",
             Part::Pin => "pin",
         }
     }

@@ -1,10 +1,12 @@
 //! What an engine brings along to be measured: stores of Sawmill's on it, and the same work done by the engine alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sawmill::Sawmill;
 use sawmill::env::Env;
+use sawmill::ledger::Ledger;
 
 use crate::Failure;
 
@@ -58,6 +60,11 @@ pub(crate) struct Goals {
 #[async_trait]
 pub(crate) trait Opened: Send + Sync {
     fn mill(&self) -> &Sawmill;
+
+    /// Its ledger, of engines whose commits are measured on their own.
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        None
+    }
 
     /// What the engine has done so far.
     async fn tally(&self) -> Result<Tally, Failure>;

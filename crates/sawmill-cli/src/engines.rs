@@ -16,6 +16,7 @@ const ENGINES: &[Built] = &[
     Built { scheme: "postgres", feature: "postgres", is_in: cfg!(feature = "postgres") },
     Built { scheme: "mysql", feature: "mysql", is_in: cfg!(feature = "mysql") },
     Built { scheme: "zookeeper", feature: "zookeeper", is_in: cfg!(feature = "zookeeper") },
+    Built { scheme: "kafka", feature: "kafka", is_in: cfg!(feature = "kafka") },
 ];
 
 /// How to open a store, with every engine that is there.
@@ -29,6 +30,8 @@ pub(crate) fn options() -> OpenOptions {
     let options = options.engine(sawmill_mysql::MysqlEngine);
     #[cfg(feature = "zookeeper")]
     let options = options.engine(sawmill_zookeeper::ZookeeperEngine);
+    #[cfg(feature = "kafka")]
+    let options = options.engine(sawmill_kafka::KafkaEngine);
     options
 }
 

@@ -167,7 +167,8 @@ impl DeadLetters {
 
     /// Puts copies on the group's own lane, so that no other group sees them.
     async fn resend_copies(&self, letters: impl Iterator<Item = &Message>) -> Result<()> {
-        let records = letters.map(|letter| Record::repeatable(&self.retry, letter.resent_copy()));
+        let records =
+            letters.map(|letter| Record::repeatable_in(self.mill.log(), &self.retry, letter.resent_copy()));
         self.mill.log().append(&self.retry, self.mill.env().wall(), records.collect()).await
     }
 

@@ -14,7 +14,6 @@ use crate::handler::Context;
 use crate::log::{Log, Record};
 use crate::message::{Message, MessageId, Push};
 use crate::mill::Sawmill;
-use crate::shard::shard_of;
 use crate::topic::Topic;
 use crate::worker::base_name;
 
@@ -55,7 +54,8 @@ impl Sawmill {
                      itself, or make a column of your own unique",
                 ));
             }
-            let shard = checked.message.key.as_deref().map_or(keyless, |key| shard_of(key, topic.shards));
+            let shard =
+                checked.message.key.as_deref().map_or(keyless, |key| self.log().shard_of(key, topic.shards));
             records.push(Record::once(shard, checked.message));
         }
         Ok(Draft { mill: self.clone(), topic, now, records })

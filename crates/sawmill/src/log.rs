@@ -45,6 +45,12 @@ pub trait Log: Any + Send + Sync {
     /// was none.
     async fn delete_topic(&self, topic: &Topic) -> Result<bool>;
 
+    /// The shard of a key, always the same for one number of shards. Others than us may write to an engine's shards: then this
+    /// is where they put the key.
+    fn shard_of(&self, key: &[u8], shards: u16) -> u16 {
+        shard_of(key, shards)
+    }
+
     /// Appends messages, each to its shard, durably: when this returns `Ok`, a crash of everything loses none.
     ///
     /// Within a shard, messages of one call that are due are readable in the order given, and after everything that was
@@ -118,6 +124,15 @@ impl Record {
     /// A message whose id follows from what it is made for, so that making it twice adds it once where the engine can
     /// tell. It goes to the shard of its key, or to one that follows from its id.
     pub fn repeatable(topic: &Topic, message: Message) -> Self {
+        Self::repeated(topic, message, shard_of)
+    }
+
+    /// The same, for a log that may have [a way of its own](Log::shard_of) to place keys.
+    pub(crate) fn repeatable_in(log: &dyn Log, topic: &Topic, message: Message) -> Self {
+        Self::repeated(topic, message, |key, shards| log.shard_of(key, shards))
+    }
+
+    fn repeated(topic: &Topic, message: Message, shard_of: impl Fn(&[u8], u16) -> u16) -> Self {
         let id = message.id.as_u128().to_be_bytes();
         let shard = shard_of(message.key.as_deref().unwrap_or(&id), topic.shards);
         Self { shard, message, repeatable: true }

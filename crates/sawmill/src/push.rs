@@ -5,7 +5,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::Record;
 use crate::message::{Message, MessageId, Push};
 use crate::mill::Sawmill;
-use crate::shard::shard_of;
 use crate::topic::{Topic, TopicName};
 use crate::unique::{self, Unique};
 use crate::worker::base_name;
@@ -83,9 +82,11 @@ impl Sawmill {
                 (Some(_), _) if is_there(nth) => {}
                 (Some(unique), _) => {
                     reserved.push((unique.name, message.id));
-                    records.push(Record::repeatable(topic, message));
+                    records.push(Record::repeatable_in(self.log(), topic, message));
                 }
-                (None, Some(key)) => records.push(Record::once(shard_of(key, topic.shards), message)),
+                (None, Some(key)) => {
+                    records.push(Record::once(self.log().shard_of(key, topic.shards), message));
+                }
                 (None, None) => {
                     records.push(Record::once(keyless_shard(first, nth, count, topic.shards), message));
                 }

@@ -297,7 +297,11 @@ async fn push_due(mill: &Sawmill, topic: &Topic, key: &EntryKey) -> Result<Pushe
             true => MessageId::from_u128(u128::from(mill.env().dice().roll())),
             false => scheduled.schedule.id_at(*tick),
         };
-        records.push(Record::repeatable(topic, scheduled.schedule.message_at(*tick, id, now)?));
+        records.push(Record::repeatable_in(
+            mill.log(),
+            topic,
+            scheduled.schedule.message_at(*tick, id, now)?,
+        ));
     }
     if !records.is_empty() {
         mill.log().append(topic, now, records).await?;

@@ -177,7 +177,7 @@ impl Foreman {
             let (copy, fate) = copy_of(failed, lanes, now);
             settled.push(fate);
             let Some((lane, message)) = copy else { continue };
-            let record = Record::repeatable(lane, message);
+            let record = Record::repeatable_in(log, lane, message);
             match batches.iter_mut().find(|(topic, _)| topic.uid == lane.uid) {
                 Some((_, records)) => records.push(record),
                 None => batches.push((lane.clone(), vec![record])),

@@ -1,0 +1,135 @@
+//! What the brokers answer, or that they do not, said in Sawmill's words: of what kind it is, and what to do about it.
+
+use rdkafka::client::ClientContext;
+use rdkafka::consumer::ConsumerContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use sawmill::{Error, ErrorKind};
+
+/// The code of an error, if it has one.
+pub(crate) fn code_of(error: &KafkaError) -> Option<Code> {
+    error.rdkafka_error_code()
+}
+
+/// The error of a call that did nothing.
+pub(crate) fn explain(error: &KafkaError) -> Error {
+    match code_of(error) {
+        Some(code) => explain_code(code, &error.to_string()),
+        None => Error::new(ErrorKind::Invalid, format!("the driver refuses this ({error})")),
+    }
+}
+
+/// The same by its code.
+pub(crate) fn explain_code(code: Code, said: &str) -> Error {
+    let (kind, what) = match code {
+        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
+            (ErrorKind::NotFound, "the topic does not exist; create it first")
+        }
+        Code::Authentication | Code::SaslAuthenticationFailed => (
+            ErrorKind::Invalid,
+            "the broker does not know this user with this password; check both, and sasl",
+        ),
+        Code::UnsupportedSASLMechanism => (
+            ErrorKind::Invalid,
+            "the broker does not offer this way to log in; set sasl to one that it offers",
+        ),
+        Code::SSL => (
+            ErrorKind::Invalid,
+            "no encrypted connection could be made; check tls, ca, and that the certificate names this host",
+        ),
+        Code::TopicAuthorizationFailed
+        | Code::ClusterAuthorizationFailed
+        | Code::GroupAuthorizationFailed => (
+            ErrorKind::Invalid,
+            "the user lacks rights; grant it to create, describe, read, write and alter its topics",
+        ),
+        Code::MessageSizeTooLarge | Code::InvalidMessageSize => (
+            ErrorKind::TooLarge,
+            "a record is larger than the topic takes; raise the topic's max.message.bytes, or store it elsewhere",
+        ),
+        Code::InvalidReplicationFactor => (
+            ErrorKind::Invalid,
+            "there are not so many brokers as each record is to lie on; set replication in the URL to fewer",
+        ),
+        Code::PolicyViolation | Code::InvalidConfig | Code::InvalidTopic => {
+            (ErrorKind::Invalid, "the broker's policy forbids this")
+        }
+        Code::KafkaStorageError => (ErrorKind::Full, "the broker cannot write; look at its disk"),
+        _ => (
+            ErrorKind::Unavailable,
+            "the brokers cannot be reached or are busy; check that they run, then try again",
+        ),
+    };
+    Error::new(kind, format!("{what} ({said})"))
+}
+
+/// Whether a record that was sent, and came back with this, is certainly not in the log.
+pub(crate) fn is_certain(code: Code) -> bool {
+    matches!(
+        code,
+        Code::MessageSizeTooLarge
+            | Code::InvalidMessageSize
+            | Code::TopicAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+            | Code::UnknownTopicOrPartition
+            | Code::UnknownTopic
+            | Code::UnknownPartition
+            | Code::QueueFull
+            | Code::InvalidRecord
+            | Code::PolicyViolation
+            | Code::Authentication
+            | Code::SaslAuthenticationFailed
+    )
+}
+
+/// Whether trouble with a connection stays until somebody changes something.
+pub(crate) fn lasts(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Authentication | Code::SSL | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism
+    )
+}
+
+/// Whether a partition has no leader just now.
+pub(crate) fn is_leaderless(code: Code) -> bool {
+    matches!(
+        code,
+        Code::NotLeaderForPartition
+            | Code::LeaderNotAvailable
+            | Code::ReplicaNotAvailable
+            | Code::FencedLeaderEpoch
+            | Code::UnknownLeaderEpoch
+    )
+}
+
+/// Hears what the driver says on its own.
+#[derive(Default)]
+pub(crate) struct Ears;
+
+impl ClientContext for Ears {
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "the driver reports trouble");
+    }
+}
+
+impl ConsumerContext for Ears {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_has_its_kind() {
+        for (code, kind) in [
+            (Code::UnknownTopicOrPartition, ErrorKind::NotFound),
+            (Code::Authentication, ErrorKind::Invalid),
+            (Code::SSL, ErrorKind::Invalid),
+            (Code::TopicAuthorizationFailed, ErrorKind::Invalid),
+            (Code::MessageSizeTooLarge, ErrorKind::TooLarge),
+            (Code::BrokerTransportFailure, ErrorKind::Unavailable),
+            (Code::OperationTimedOut, ErrorKind::Unavailable),
+        ] {
+            assert_eq!(explain_code(code, "said").kind(), kind, "{code:?}");
+        }
+        assert!(is_certain(Code::MessageSizeTooLarge) && !is_certain(Code::MessageTimedOut));
+    }
+}

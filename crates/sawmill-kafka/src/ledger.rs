@@ -1,0 +1,39 @@
+//! The ledger: entries of the coordination topic that begin with `l/`.
+
+use async_trait::async_trait;
+use sawmill::Result;
+use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Write};
+use sawmill::log::Hints;
+
+use crate::coordination::check_size;
+use crate::store::Kafka;
+
+const SPACE: &str = "l/";
+
+#[async_trait]
+impl Ledger for Kafka {
+    async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
+        self.coordination.catch_up().await?;
+        let known = self.coordination.known(&format!("{SPACE}{key}"));
+        Ok(known.map(|(version, value)| Entry { key: key.clone(), version, value }))
+    }
+
+    async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
+        self.coordination.catch_up().await?;
+        let known = self.coordination.known_from(&format!("{SPACE}{prefix}"));
+        let entry = |(name, version, value): (String, _, _)| {
+            let key = EntryKey::raw(name.strip_prefix(SPACE)?);
+            Some(Entry { key, version, value })
+        };
+        Ok(known.into_iter().filter_map(entry).collect())
+    }
+
+    async fn commit(&self, write: Write) -> Result<Commit> {
+        check_size(write.value.as_ref())?;
+        self.coordination.commit(&format!("{SPACE}{}", write.key), write.expect, write.value).await
+    }
+
+    fn watch(&self) -> Hints {
+        self.coordination.hints()
+    }
+}
