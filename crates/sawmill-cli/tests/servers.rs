@@ -1,5 +1,6 @@
 //! The program on stores that are servers: the same commands, and what goes wrong on the way there.
 
+#![cfg(all(feature = "postgres", feature = "mysql"))]
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod support;
