@@ -162,7 +162,9 @@ where
 
 /// Says visibly that a test could not be run here, and why: on the terminal, and in the file that `cargo xtask test` names.
 pub fn skipped(test: &str, why: &str) {
-    let line = format!("SKIPPED: {test}: {why}\n");
+    // A line for each test: they are counted.
+    let why: Vec<&str> = why.split_whitespace().collect();
+    let line = format!("SKIPPED: {test}: {}\n", why.join(" "));
     eprint!("{line}");
     if let Some(path) = std::env::var_os("SAWMILL_SKIPS") {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path);

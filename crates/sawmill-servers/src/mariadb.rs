@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::install;
 use crate::process::{answers, done, give, humbly};
@@ -51,8 +51,8 @@ fn program(root: &Path, name: &str) -> Result<PathBuf, String> {
 
 /// Makes its data.
 pub(crate) fn prepare(programs: &Path, folder: &Path) -> Result<(), String> {
-    let mut install = humbly(&program(programs, INSTALL)?);
-    install.current_dir(folder).args(["--no-defaults", "--auth-root-authentication-method=normal"]);
+    let mut install = at_home(&program(programs, INSTALL)?, folder);
+    install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
     install.args(["--skip-test-db"]).arg(option("--datadir", &folder.join("data")));
     done(INSTALL, &mut install)?;
     // More settings of a test's own may be written here.
@@ -67,8 +67,8 @@ pub(crate) fn launch(programs: &Path, folder: &Path, port: u16) -> Result<(u32, 
     let printed = File::options().create(true).append(true).open(&log).map_err(trouble)?;
     // One that a killed server left would name that one.
     let _ = fs::remove_file(&pid_file);
-    let mut server = humbly(&program(programs, SERVER)?);
-    server.current_dir(folder).arg(option("--defaults-file", &folder.join("my.cnf"))).args(SETTINGS);
+    let mut server = at_home(&program(programs, SERVER)?, folder);
+    server.arg(option("--defaults-file", &folder.join("my.cnf"))).args(SETTINGS);
     server.arg(format!("--port={port}")).arg(option("--datadir", &folder.join("data")));
     server.arg(option("--socket", &folder.join("socket"))).arg(option("--pid-file", &pid_file));
     server.arg(option("--init-file", &folder.join("first.sql"))).stdin(Stdio::null());
@@ -78,6 +78,13 @@ pub(crate) fn launch(programs: &Path, folder: &Path, port: u16) -> Result<(u32, 
     answers(port, &mut server, &log)?;
     let pid = fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse().ok());
     Ok((pid.unwrap_or(server.id()), Some(server)))
+}
+
+/// A program that leaves nothing elsewhere. Servers that share a folder for what is temporary remove each other's files when they start.
+fn at_home(program: &Path, folder: &Path) -> Command {
+    let mut command = humbly(program);
+    command.current_dir(folder).env("TMPDIR", folder);
+    command
 }
 
 fn option(name: &str, path: &Path) -> String {
