@@ -25,7 +25,7 @@ const VARIABLE: &str = "SAWMILL_TEST_BANK";
 /// For how many seconds workers are killed; more in longer runs.
 const SECONDS: &str = "SAWMILL_TEST_BANK_SECONDS";
 /// No wait is longer, unless something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A shop and a bank that keep their tables where Sawmill keeps its own.
 #[async_trait]
