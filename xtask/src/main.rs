@@ -40,7 +40,7 @@ Tasks:
   bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql,
                             kafka; and zookeeper, as a ledger
       --quick                 A small run, to see that it works
-      --only PART[,PART]      Measure these only: throughput, single, latency, backlog, idle
+      --only PART[,PART]      Measure these only: throughput, single, latency, backlog, idle, commit
       --n N                   Messages pushed and worked in a round [default: 500000]
       --rounds N              Rounds, of which the best counts [default: 3]
       --latency-seconds N     How long to push now and then [default: 10]

@@ -50,9 +50,10 @@ pub(crate) fn explain_code(code: Code, said: &str) -> Error {
             ErrorKind::Invalid,
             "there are not so many brokers as each record is to lie on; set replication in the URL to fewer",
         ),
-        Code::PolicyViolation | Code::InvalidConfig | Code::InvalidTopic => {
-            (ErrorKind::Invalid, "the broker's policy forbids this")
-        }
+        Code::PolicyViolation | Code::InvalidConfig | Code::InvalidTopic => (
+            ErrorKind::Invalid,
+            "the broker's policy forbids this; create the topic in Kafka with settings that it allows, then use it",
+        ),
         Code::KafkaStorageError => (ErrorKind::Full, "the broker cannot write; look at its disk"),
         _ => (
             ErrorKind::Unavailable,
