@@ -1,12 +1,13 @@
 //! What starting any server takes: a folder and a port of its own, another user than root, and waiting until it answers.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,10 +57,27 @@ pub(crate) fn give(path: &Path, content: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A port that nobody uses at the moment.
+/// Where servers of the tests listen. Not where the system takes the ports of connections from, and of listeners that leave the
+/// choice to it (from 32768 on Linux): it would give the port of a server that is stopped for a moment to somebody else.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A port that nobody uses, and that no other test gets as long as this process lives, also while its server is stopped.
 pub(crate) fn free_port() -> Result<u16, String> {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    port.map(|address| address.port()).map_err(|error| format!("there is no free port: {error}"))
+    static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let locks = std::env::temp_dir().join("sawmill-ports");
+    fs::create_dir_all(&locks).map_err(|error| format!("{}: {error}", locks.display()))?;
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    // Each process begins at a place of its own.
+    let first = PORTS.start + (std::process::id() % (PORTS.len() as u32)) as u16;
+    for port in (first..PORTS.end).chain(PORTS.start..first) {
+        let lock = File::create(locks.join(port.to_string()));
+        let ours = lock.ok().filter(|lock| lock.try_lock().is_ok());
+        if let Some(lock) = ours.filter(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()) {
+            held.push(lock);
+            return Ok(port);
+        }
+    }
+    Err(format!("there is no free port from {} to {}", PORTS.start, PORTS.end))
 }
 
 /// Runs a program to its end, quietly; the error is what it said.
