@@ -45,7 +45,7 @@ async fn assert_news(place: &Place, log: &Arc<dyn Log>, topic: &Topic, mut hints
 pub async fn news_comes_after_an_append(place: Place) {
     if place.hints_reach(Reach::SameHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
-        assert_news(&place, &log, &topic, log.news(), Change::Append).await;
+        assert_news(&place, &log, &topic, log.news(&topic), Change::Append).await;
     }
 }
 
@@ -53,7 +53,7 @@ pub async fn news_comes_after_an_append(place: Place) {
 pub async fn news_comes_when_something_is_kept_aside(place: Place) {
     if place.hints_reach(Reach::SameHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
-        assert_news(&place, &log, &topic, log.news(), Change::KeepAside).await;
+        assert_news(&place, &log, &topic, log.news(&topic), Change::KeepAside).await;
     }
 }
 
@@ -61,7 +61,7 @@ pub async fn news_comes_when_something_is_kept_aside(place: Place) {
 pub async fn news_comes_after_a_promotion(place: Place) {
     if place.hints_reach(Reach::SameHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
-        assert_news(&place, &log, &topic, log.news(), Change::Promote).await;
+        assert_news(&place, &log, &topic, log.news(&topic), Change::Promote).await;
     }
 }
 
@@ -70,7 +70,7 @@ pub async fn news_comes_from_another_handle(place: Place) {
     if place.hints_reach(Reach::EveryHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
         let listener = place.log().await;
-        assert_news(&place, &log, &topic, listener.news(), Change::Append).await;
+        assert_news(&place, &log, &topic, listener.news(&topic), Change::Append).await;
     }
 }
 
@@ -79,6 +79,6 @@ pub async fn news_of_a_promotion_comes_from_another_handle(place: Place) {
     if place.hints_reach(Reach::EveryHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
         let listener = place.log().await;
-        assert_news(&place, &log, &topic, listener.news(), Change::Promote).await;
+        assert_news(&place, &log, &topic, listener.news(&topic), Change::Promote).await;
     }
 }

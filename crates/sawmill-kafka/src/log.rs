@@ -216,7 +216,7 @@ impl Log for Kafka {
         Ok(cut - low)
     }
 
-    fn news(&self) -> Hints {
+    fn news(&self, _topic: &Topic) -> Hints {
         self.bells.message_hints()
     }
 }

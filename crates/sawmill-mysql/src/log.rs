@@ -174,7 +174,7 @@ impl Log for Mysql {
         Ok(dropped)
     }
 
-    fn news(&self) -> Hints {
+    fn news(&self, _topic: &Topic) -> Hints {
         self.bells().message_hints()
     }
 

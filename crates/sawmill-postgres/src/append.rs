@@ -7,7 +7,7 @@ use sawmill::log::{Promoted, Record};
 use sawmill::topic::Topic;
 use sawmill::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::{Effect, Failure, corrupt};
 use crate::pack::Pack;
@@ -139,9 +139,9 @@ impl<'a> Columns<'a> {
             (&self.keys, Type::BYTEA_ARRAY),
             (&self.headers, Type::BYTEA_ARRAY),
             (&self.payloads, Type::BYTEA_ARRAY),
+            (&self.many, Type::INT4_ARRAY),
             (&self.again, Type::BOOL_ARRAY),
             (&self.later, Type::BOOL_ARRAY),
-            (&self.many, Type::INT4_ARRAY),
         ]
     }
 }
@@ -149,13 +149,36 @@ impl<'a> Columns<'a> {
 /// The values of [`Columns::params`] as rows.
 const INPUT: &str =
     "unnest($1::int2[], $2::int8[], $3::uuid[], $4::int8[], $5::int8[], $6::bytea[], $7::bytea[],
-     $8::bytea[], $9::bool[], $10::bool[], $11::int4[])
-     AS input(shard, n, id, created_ms, due_ms, key, headers, payload, again, later, many)";
+     $8::bytea[], $9::int4[], $10::bool[], $11::bool[])
+     AS input(shard, n, id, created_ms, due_ms, key, headers, payload, many, again, later)";
 
-/// The same for one row, which is planned in half of the time.
-const ONE_ROW: &str = "(VALUES (($1::int2[])[1], ($2::int8[])[1], ($3::uuid[])[1], ($4::int8[])[1], ($5::int8[])[1],
-     ($6::bytea[])[1], ($7::bytea[])[1], ($8::bytea[])[1], ($9::bool[])[1], ($10::bool[])[1], ($11::int4[])[1]))
-     AS input(shard, n, id, created_ms, due_ms, key, headers, payload, again, later, many)";
+/// The function that adds messages to a topic that are due and cannot be there yet.
+pub(crate) fn function(schema: &str, id: i64) -> String {
+    format!("{schema}.add_{id}")
+}
+
+/// Makes that function, for the reason for which there is one that [reads](crate::read::make_function). Its parameters are the first
+/// of [`Columns::params`], and the number of the table.
+pub(crate) fn make_function(schema: &str, id: i64) -> String {
+    let insert = |(turn, table): (usize, &String)| {
+        format!(
+            "IF $10 = {turn} THEN
+                 INSERT INTO {table} (xid, n, many, {COLUMNS})
+                 SELECT {}, n, many, shard, id, created_ms, due_ms, false, key, headers, payload
+                 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
+                     AS input(shard, n, id, created_ms, due_ms, key, headers, payload, many);
+             END IF;",
+            xid(schema)
+        )
+    };
+    let inserts: Vec<String> = message_tables(schema, id).iter().enumerate().map(insert).collect();
+    format!(
+        "CREATE FUNCTION {}(int2[], int8[], uuid[], int8[], int8[], bytea[], bytea[], bytea[], int4[], int4)
+         RETURNS void LANGUAGE plpgsql AS $sawmill$ BEGIN {} END $sawmill$;",
+        function(schema, id),
+        inserts.join(" ")
+    )
+}
 
 pub(crate) const COLUMNS: &str = "shard, id, created_ms, due_ms, again, key, headers, payload";
 
@@ -184,24 +207,21 @@ impl Postgres {
             return Ok(());
         }
         rows.iter().for_each(|row| columns.add(row));
-        let sql = if columns.again.contains(&true) || columns.later.contains(&true) {
-            self.insert_some(topic, turn)?
+        let params = columns.params();
+        if columns.again.contains(&true) || columns.later.contains(&true) {
+            let sql = self.insert_some(topic, turn)?;
+            self.query_topic(topic, Effect::Writes, &sql, &params).await?;
         } else {
-            self.insert_new(topic, turn, if rows.len() == 1 { ONE_ROW } else { INPUT })?
-        };
-        self.query_topic(topic, Effect::Writes, &sql, &columns.params()).await?;
-        self.news_desk().messages_changed();
+            let function = function(self.schema(), topic_id(topic)?);
+            let turn = i32::try_from(turn).unwrap_or(i32::MAX);
+            let [shards, numbers, ids, created, due, keys, headers, payloads, many, ..] = params;
+            let table = (&turn as &(dyn ToSql + Sync), Type::INT4);
+            let params = [shards, numbers, ids, created, due, keys, headers, payloads, many, table];
+            let sql = format!("SELECT {function}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)");
+            self.query_topic(topic, Effect::Writes, &sql, &params).await?;
+        }
+        self.news_desk().messages_changed(Some(&topic.uid));
         Ok(())
-    }
-
-    /// Messages that are due and cannot be there yet: one plain insert.
-    fn insert_new(&self, topic: &Topic, turn: usize, input: &str) -> Result<String> {
-        let (schema, id) = (self.schema(), topic_id(topic)?);
-        let table = &message_tables(schema, id)[turn];
-        Ok(format!(
-            "INSERT INTO {table} (xid, n, many, {COLUMNS}) SELECT {}, n, many, {COLUMNS} FROM {input}",
-            xid(schema)
-        ))
     }
 
     /// Messages of which some may be there already, or are not due. Ids are taken in order, so that two who append the same
@@ -239,7 +259,7 @@ impl Postgres {
             lease.bounded(async |client| self.move_due(client, topic, turn, now, limit).await).await;
         let promoted = promoted.map_err(|failure| about(topic, failure, Effect::Writes))?;
         if promoted.moved > 0 {
-            self.news_desk().messages_changed();
+            self.news_desk().messages_changed(Some(&topic.uid));
         }
         Ok(promoted)
     }

@@ -97,41 +97,26 @@ impl Postgres {
 }
 
 /// Which of the statements of [`script`] makes the change.
-const CHANGE: usize = 4;
+const CHANGE: usize = 1;
 
-/// The change as a transaction of several statements that are sent as one: first the entry is locked, and then looked at.
-/// A statement sees what was committed before it began, so locking must be one of its own: otherwise a writer that was held
-/// up could put a version where another one was dropped long ago.
+/// The change as a transaction of two statements that are sent as one. What makes it is a function of the schema, and it wants
+/// each of its statements to see what was committed before, whatever the server's default is.
 fn script(schema: &str, write: &Write, (current, next): (i64, i64), sync: &str) -> String {
-    let key = quoted(write.key.as_str());
-    let newest =
-        format!("SELECT version FROM {schema}.entry WHERE key = {key} ORDER BY version DESC LIMIT 1");
-    let lock = quoted(&format!("{schema} {}", write.key));
-    let mut script = format!(
-        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = {sync};
-         SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock({LOCK_CLASS}, hashtext({lock}));"
-    );
-    match &write.value {
-        Some(value) => {
-            script += &format!(
-                "INSERT INTO {schema}.entry (key, version, value) SELECT {key}, {next}, '\\x{}'::bytea
-                 WHERE coalesce(({newest}), 0) = {current};",
-                hexadecimal(value)
-            );
-            if current > 0 && (current >> CHANCE_BITS) % OLD_VERSIONS == 0 {
-                // Only what lies a little behind, so that it costs the same however much cannot be cleaned up.
-                script += &format!(
-                    "DELETE FROM {schema}.entry WHERE key = {key} AND version <= {current} AND version > {current} - {}
-                     AND ({newest}) > {current};",
-                    (2 * OLD_VERSIONS) << CHANCE_BITS
-                );
-            }
-        }
-        None => {
-            script += &format!("DELETE FROM {schema}.entry WHERE key = {key} AND ({newest}) = {current};")
-        }
-    }
-    script
+    let (key, lock) = (quoted(write.key.as_str()), quoted(&format!("{schema} {}", write.key)));
+    let value = match &write.value {
+        Some(value) => format!("'\\x{}'", hexadecimal(value)),
+        None => "NULL".to_owned(),
+    };
+    // Only what lies a little behind, so that it costs the same however much cannot be cleaned up.
+    let old = match current > 0 && (current >> CHANCE_BITS) % OLD_VERSIONS == 0 {
+        true => (current - ((2 * OLD_VERSIONS) << CHANCE_BITS)).to_string(),
+        false => "NULL".to_owned(),
+    };
+    format!(
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+         SELECT FROM {schema}.change({LOCK_CLASS}, {lock}, '{sync}', {key}, {current}, {next}, {value}, {old}) AS changed
+         WHERE changed"
+    )
 }
 
 /// As a text stands in a statement.

@@ -69,11 +69,11 @@ impl Log for Postgres {
         self.trim_shard(topic, shard, upto, before).await
     }
 
-    fn news(&self) -> Hints {
-        self.news_desk().message_hints()
+    fn news(&self, topic: &Topic) -> Hints {
+        self.news_desk().message_hints(&topic.uid)
     }
 
     fn announce(&self) {
-        self.news_desk().messages_changed();
+        self.news_desk().messages_changed(None);
     }
 }

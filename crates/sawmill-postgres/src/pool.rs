@@ -3,6 +3,8 @@
 //! Nothing is kept in a connection's session, so that a pooler between us and the server may change it under us after
 //! every transaction.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -31,7 +33,10 @@ pub(crate) struct Pool {
     place: String,
     env: Env,
     room: Semaphore,
-    idle: Mutex<Vec<Client>>,
+    /// By the number of the connection. The first of them is used: the longer a session is in use, the more the server has
+    /// planned and looked up in it, and one that is needed now and then should not be in the way of most calls.
+    idle: Mutex<BTreeMap<u64, Client>>,
+    made: AtomicU64,
 }
 
 impl Pool {
@@ -43,7 +48,7 @@ impl Pool {
             config.application_name("sawmill");
         }
         let room = Semaphore::new(connections.max(1));
-        Self { config, tls, place, env, room, idle: Mutex::default() }
+        Self { config, tls, place, env, room, idle: Mutex::default(), made: AtomicU64::new(0) }
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -76,11 +81,17 @@ impl Pool {
         };
         let permit = permit.map_err(|_| gone())?;
         loop {
-            let idle = self.idle().pop();
+            let idle = self.idle().pop_first();
             match idle {
-                Some(client) if client.is_closed() => continue,
-                Some(client) => {
-                    return Ok(Lease { pool: self, client: Some(client), fresh: false, _permit: permit });
+                Some((_, client)) if client.is_closed() => continue,
+                Some((number, client)) => {
+                    return Ok(Lease {
+                        pool: self,
+                        number,
+                        client: Some(client),
+                        fresh: false,
+                        _permit: permit,
+                    });
                 }
                 None => break,
             }
@@ -91,10 +102,11 @@ impl Pool {
                 tracing::debug!(%error, "a connection to PostgreSQL ended");
             }
         });
-        Ok(Lease { pool: self, client: Some(client), fresh: true, _permit: permit })
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        Ok(Lease { pool: self, number, client: Some(client), fresh: true, _permit: permit })
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Client>> {
+    fn idle(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
         self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -120,6 +132,7 @@ impl Pool {
 /// A connection that goes back to the pool.
 pub(crate) struct Lease<'p> {
     pool: &'p Pool,
+    number: u64,
     client: Option<Client>,
     fresh: bool,
     _permit: SemaphorePermit<'p>,
@@ -147,7 +160,7 @@ impl Lease<'_> {
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
         if let Some(client) = self.client.take().filter(|client| !client.is_closed()) {
-            self.pool.idle().push(client);
+            self.pool.idle().insert(self.number, client);
         }
     }
 }

@@ -18,7 +18,8 @@ pub(crate) const LOCK_CLASS: i32 = 0x5361_774d;
 /// What brings a schema from each version to the next. Steps are added at the end and never changed.
 ///
 /// Workers of the version before run on while a step is made and afterwards: what it reads and writes must go on to work.
-/// So a step may add tables, and columns that have a default; what is not needed any more goes a version later.
+/// So a step may add tables, and columns that have a default; what is not needed any more goes a version later. `{schema}` in
+/// a step is the schema, for functions, which are run with any search path.
 pub(crate) const STEPS: &[&str] = &[
     r#"
     -- shift: what is added to the server's transaction numbers. server: which server they are from.
@@ -47,6 +48,33 @@ pub(crate) const STEPS: &[&str] = &[
         PRIMARY KEY (id, reader)
     );
     CREATE INDEX finished_at ON finished USING brin (at);
+"#,
+    r#"
+    -- Changes an entry, if its version is the one that is expected; says whether it did. A session keeps the plans of a function,
+    -- and to plan these statements takes longer than to run them.
+    --
+    -- First the entry is locked, and then looked at. A statement sees what was committed before it began, so locking must be
+    -- one of its own: otherwise a writer that was held up could put a version where another one was dropped long ago.
+    CREATE FUNCTION change(
+        lock_class int4, lock_name text, lasting text, name text, expected int8, next int8, content bytea, old int8
+    ) RETURNS bool LANGUAGE plpgsql AS $sawmill$
+    BEGIN
+        PERFORM set_config('synchronous_commit', lasting, true), set_config('lock_timeout', '10s', true);
+        PERFORM pg_advisory_xact_lock(lock_class, hashtext(lock_name));
+        IF expected <> coalesce((SELECT e.version FROM {schema}.entry AS e WHERE e.key = name
+                                 ORDER BY e.version DESC LIMIT 1), 0) THEN
+            RETURN false;
+        END IF;
+        IF content IS NULL THEN
+            DELETE FROM {schema}.entry AS e WHERE e.key = name;
+            RETURN true;
+        END IF;
+        INSERT INTO {schema}.entry (key, version, value) VALUES (name, next, content);
+        IF old IS NOT NULL THEN
+            DELETE FROM {schema}.entry AS e WHERE e.key = name AND e.version > old AND e.version <= expected;
+        END IF;
+        RETURN true;
+    END $sawmill$;
 "#,
 ];
 
@@ -98,7 +126,7 @@ async fn prepare_with(client: &mut Client, schema: &str, steps: &[&str]) -> Resu
     if version < steps.len() {
         transaction.batch_execute(&format!("SET LOCAL search_path TO {schema}, pg_catalog")).await?;
         for step in &steps[version..] {
-            transaction.batch_execute(step).await?;
+            transaction.batch_execute(&step.replace("{schema}", schema)).await?;
         }
         transaction.batch_execute(&format!("UPDATE meta SET version = {}", steps.len())).await?;
     }

@@ -10,9 +10,8 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use crate::error::{Effect, Failure, corrupt};
-use crate::read::{function, make_function};
-use crate::schema;
 use crate::store::Postgres;
+use crate::{append, read, schema};
 
 /// How many tables a topic's messages take turns in: one is written, others are read until nobody needs them, and are
 /// then emptied whole.
@@ -169,7 +168,7 @@ fn tables(schema: &str, id: i64) -> String {
     sql += &format!("CREATE TABLE {aside} (seq int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {COLUMNS});");
     sql += &format!("CREATE INDEX ON {aside} (due_ms, seq); {}", plain(&aside));
     sql += &format!("CREATE TABLE {known} (id uuid PRIMARY KEY);");
-    sql + &make_function(schema, id)
+    sql + &read::make_function(schema, id) + &append::make_function(schema, id)
 }
 
 async fn remove(client: &mut Client, schema: &str, id: i64) -> Result<bool, Failure> {
@@ -180,7 +179,10 @@ async fn remove(client: &mut Client, schema: &str, id: i64) -> Result<bool, Fail
         return Ok(false);
     }
     // Who waits for a lock on a table lets nobody else use it: better to give up soon.
-    let mut sql = format!("SET LOCAL lock_timeout = '5s'; DROP FUNCTION {};", function(schema, id));
+    let mut sql = "SET LOCAL lock_timeout = '5s';".to_owned();
+    for function in [read::function(schema, id), append::function(schema, id)] {
+        sql += &format!("DROP FUNCTION {function};");
+    }
     for table in message_tables(schema, id) {
         sql += &format!("DROP TABLE {table};");
     }

@@ -143,7 +143,7 @@ impl Log for SimLog {
         self.call("trim", CallKind::Write, effect).await
     }
 
-    fn news(&self) -> Hints {
+    fn news(&self, _topic: &Topic) -> Hints {
         Hints::new(self.bell.subscribe())
     }
 }

@@ -221,12 +221,12 @@ fn news_comes_when_a_message_becomes_readable() {
     in_world(1, plain(), late, |world| async move {
         let topic = world.topic().await;
         let mut news = world.store.log(NodeId::WORLD);
-        let mut hints = news.news();
+        let mut hints = news.news(&topic);
         world.append(&topic, &[1]).await.unwrap();
         world.env.within(Duration::from_secs(2), hints.next()).await.expect("news");
         assert_eq!(world.readable(&topic), [1]);
         // A handle of a later moment hears later news only.
         news = world.store.log(NodeId::WORLD);
-        assert!(world.env.within(Duration::from_secs(2), news.news().next()).await.is_none());
+        assert!(world.env.within(Duration::from_secs(2), news.news(&topic).next()).await.is_none());
     });
 }

@@ -144,7 +144,7 @@ impl Log for Sqlite {
         Ok(dropped)
     }
 
-    fn news(&self) -> Hints {
+    fn news(&self, _topic: &Topic) -> Hints {
         self.message_hints()
     }
 

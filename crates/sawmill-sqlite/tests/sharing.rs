@@ -23,7 +23,7 @@ async fn two_openings_see_what_the_other_writes_and_hear_of_it() {
     let (one, two) = (place.open(), place.open());
     let topic = topic(&one, "emails", 1).await;
     assert_eq!(two.topic(&topic.name).await.unwrap(), Some(topic.clone()));
-    let (mut news, mut watch, mut own) = (two.news(), two.watch(), one.news());
+    let (mut news, mut watch, mut own) = (two.news(&topic), two.watch(), one.news(&topic));
     for id in 1..=20 {
         one.append(&topic, NOW, records(0, [id])).await.unwrap();
         soon("the hint of one's own append", own.next()).await;
@@ -83,7 +83,7 @@ async fn others_are_heard_without_asking_and_a_closed_store_hears_no_more() {
     let place = Place::new();
     let (one, two) = (place.open(), place.open());
     let topic = topic(&one, "emails", 1).await;
-    let (mut news, mut watch) = (two.news(), two.watch());
+    let (mut news, mut watch) = (two.news(&topic), two.watch());
     // What was written before may be heard of once.
     while hinted(&mut news).await {}
     for id in 1..=5 {
@@ -129,7 +129,7 @@ async fn sixteen_append_while_one_reads_and_nothing_is_lost_or_out_of_order() {
     let mut last: BTreeMap<u128, u128> = BTreeMap::new();
     let mut positions = vec![Position::default(); 4];
     let mut count = 0;
-    let mut news = logs[1].news();
+    let mut news = logs[1].news(&topic);
     while count < 16 * EACH {
         let mut found = 0;
         for shard in 0..4 {

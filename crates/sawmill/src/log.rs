@@ -95,8 +95,9 @@ pub trait Log: Any + Send + Sync {
     /// any position nothing is dropped.
     async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64>;
 
-    /// Hints that something may have become readable, or was kept aside. A hint may be late, lost, or wrong.
-    fn news(&self) -> Hints;
+    /// Hints that something of this topic may have become readable, or was kept aside. A hint may be late, lost, or wrong:
+    /// of another topic, say, where the engine cannot tell.
+    fn news(&self, topic: &Topic) -> Hints;
 
     /// Gives the hint of [`news`](Log::news) for what was appended by others, who cannot: within a transaction of a user's
     /// own. It may be lost.

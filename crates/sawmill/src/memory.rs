@@ -308,7 +308,7 @@ impl Log for Memory {
         Ok(dropped.len() as u64)
     }
 
-    fn news(&self) -> Hints {
+    fn news(&self, _topic: &Topic) -> Hints {
         Hints::new(self.messages_changed.subscribe())
     }
 }

@@ -202,7 +202,7 @@ impl Log for Broken {
         }
     }
 
-    fn news(&self) -> Hints {
-        if self.fault == Fault::GivesNoHints { Hints::never() } else { self.inner.news() }
+    fn news(&self, topic: &Topic) -> Hints {
+        if self.fault == Fault::GivesNoHints { Hints::never() } else { self.inner.news(topic) }
     }
 }

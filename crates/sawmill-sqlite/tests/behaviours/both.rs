@@ -164,8 +164,8 @@ impl Log for Store {
     async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
         self.log.trim(topic, shard, upto, before).await
     }
-    fn news(&self) -> Hints {
-        self.log.news()
+    fn news(&self, topic: &Topic) -> Hints {
+        self.log.news(topic)
     }
 }
 

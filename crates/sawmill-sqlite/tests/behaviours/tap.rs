@@ -173,8 +173,8 @@ impl Log for Tap {
     async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
         self.log()?.trim(topic, shard, upto, before).await
     }
-    fn news(&self) -> Hints {
-        self.hints(self.store.news())
+    fn news(&self, topic: &Topic) -> Hints {
+        self.hints(self.store.news(topic))
     }
 }
 

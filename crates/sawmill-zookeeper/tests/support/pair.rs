@@ -62,8 +62,8 @@ impl<L: Log> Log for Pair<L> {
     async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
         self.log.trim(topic, shard, upto, before).await
     }
-    fn news(&self) -> Hints {
-        self.log.news()
+    fn news(&self, topic: &Topic) -> Hints {
+        self.log.news(topic)
     }
     fn announce(&self) {
         self.log.announce();

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use super::news::News;
 use super::tender::PROMOTE_MOST;
 use super::trouble::Trouble;
 use super::{Delivery, Shared, SourceSpec, slot};
@@ -53,6 +54,15 @@ pub(super) struct Source {
     pub(super) cancels: Option<u32>,
     /// When something was last written.
     pub(super) written: Moment,
+}
+
+impl Source {
+    /// There may be something in it now.
+    fn maybe_again(&mut self) {
+        if self.maybe == Maybe::No {
+            self.maybe = Maybe::Unknown;
+        }
+    }
 }
 
 /// Whether a shard may have messages after the cursor.
@@ -117,7 +127,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         wait: first_wait(shared.poll),
         shared: shared.clone(),
     };
-    let mut news = shared.builder.mill.log().news();
+    let mut news = News::of(shared.builder.mill.log(), shared.topics().iter().map(|topic| &**topic));
     let mut watch = shared.builder.mill.ledger().watch();
     let mut trouble = Trouble::default();
     while !shared.stop.is_cancelled() {
@@ -131,8 +141,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 foreman.wait = first_wait(shared.poll);
                 foreman.fruitless_news = 0;
                 // While there is plenty to do of one topic, there may be news of one that has priority.
-                if foreman.has_priorities() && news.next().now_or_never().is_some() {
-                    foreman.maybe_anywhere();
+                if foreman.has_priorities()
+                    && let Some(topics) = news.next().now_or_never()
+                {
+                    foreman.maybe_in(&topics);
                 }
             }
             Ok(false) => foreman.rest(&mut news, &mut watch).await,
@@ -250,7 +262,7 @@ impl Foreman {
     // ── waiting ──
 
     /// Waits for a slot, a hint, or until there is something to do.
-    async fn rest(&mut self, news: &mut Hints, watch: &mut Hints) {
+    async fn rest(&mut self, news: &mut News, watch: &mut Hints) {
         let env = self.shared.env().clone();
         let now = env.now();
         // Idle waiting backs off until the looks come more often; of these every few look for messages as well.
@@ -279,13 +291,13 @@ impl Foreman {
             () = shared.stop.cancelled() => {}
             () = shared.wake.notified() => {}
             // With every slot taken there is nothing to do about news; they are not lost meanwhile.
-            () = news.next(), if has_room => {
+            topics = news.next(), if has_room => {
                 // News may be of other topics: if they lead to nothing time and again, there is a pause before each read.
                 self.fruitless_news = self.fruitless_news.saturating_add(1);
                 if self.fruitless_news > FRUITLESS_NEWS {
                     env.sleep(NEWS_PAUSE).await;
                 }
-                self.maybe_anywhere();
+                self.maybe_in(&topics);
             }
             // The worker that still holds a shard of ours may have let go of it, or of a limit; the group may be resumed.
             () = watch.next(), if self.is_kept_out() => {
@@ -331,9 +343,14 @@ impl Foreman {
     }
 
     pub(super) fn maybe_anywhere(&mut self) {
-        for source in &mut self.sources {
-            if source.maybe == Maybe::No {
-                source.maybe = Maybe::Unknown;
+        self.sources.iter_mut().for_each(Source::maybe_again);
+    }
+
+    /// There may be something in these topics.
+    fn maybe_in(&mut self, topics: &[String]) {
+        for (source, spec) in self.sources.iter_mut().zip(&self.shared.sources) {
+            if topics.contains(&spec.topic.uid) {
+                source.maybe_again();
             }
         }
     }

@@ -16,6 +16,7 @@ mod item;
 mod journal;
 mod line;
 mod look;
+mod news;
 mod pace;
 mod pull;
 mod recover;

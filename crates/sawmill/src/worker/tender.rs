@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
+use super::news::News;
 use crate::clock::{Moment, Timestamp};
 use crate::error::Result;
 use crate::ledger::{Commit, EntryKey, Write};
@@ -66,7 +67,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     dead.dedup_by(|a, b| a.uid == b.uid);
     let mut topics: Vec<Tended> = shared.topics().into_iter().map(tended).collect();
     topics.extend(dead.into_iter().map(|topic| Tended { keeps_aside: false, ..tended(topic) }));
-    let mut news = shared.builder.mill.log().news();
+    let mut news = News::of(shared.builder.mill.log(), topics.iter().map(|tended| &*tended.topic));
     loop {
         // All at once: an idle worker wakes once for them.
         join_all(topics.iter_mut().map(|tended| tend_or_wait(&shared, tended))).await;
@@ -84,7 +85,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             biased;
             () = shared.foreman_done.cancelled() => return,
             () = env.sleep(pause.max(Duration::from_millis(1))) => {}
-            () = news.next(), if holds_any => env.sleep(SHORTEST_PAUSE.min(pause)).await,
+            _ = news.next(), if holds_any => env.sleep(SHORTEST_PAUSE.min(pause)).await,
             // One who has gone may have had the duty.
             () = shared.tend.notified() => topics.iter_mut().for_each(|tended| tended.check_at = Moment::default()),
         }
