@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 use crate::engines::Engine;
-use crate::test;
+use crate::{soak, test};
 
 /// What to do, with everything checked that can be checked before doing it.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub(crate) enum Task {
         args: Vec<String>,
     },
     Soak {
+        parts: Vec<&'static str>,
         start: u64,
     },
     Bench {
@@ -78,7 +79,10 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, Us
     }
     let meant = match task.as_str() {
         "test" => meant_test(&mut typed)?,
-        "soak" => Task::Soak { start: typed.number("--start")?.unwrap_or(SOAK_START) },
+        "soak" => {
+            let parts = chosen(&mut typed, "part", soak::part_names())?;
+            Task::Soak { parts, start: typed.number("--start")?.unwrap_or(SOAK_START) }
+        }
         "bench" => meant_bench(&mut typed)?,
         "engines" => meant_engines(&mut typed)?,
         other => return Err(UsageError(format!("there is no task `{other}`"))),
@@ -91,15 +95,22 @@ fn meant_test(typed: &mut Typed) -> Result<Task, UsageError> {
     if typed.flag("--list") {
         return Ok(Task::ListSteps);
     }
-    let known = test::step_names();
+    Ok(Task::Test { steps: chosen(typed, "step", test::step_names())? })
+}
+
+/// Those of the known names that stand after `--only`, in the order in which they are known; all of them if it is not there.
+fn chosen(typed: &mut Typed, what: &str, known: Vec<&'static str>) -> Result<Vec<&'static str>, UsageError> {
     let Some(only) = typed.value("--only") else {
-        return Ok(Task::Test { steps: known });
+        return Ok(known);
     };
     let wanted: Vec<&str> = only.split(',').map(str::trim).collect();
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
-        return Err(UsageError(format!("there is no step `{unknown}`; the steps are {}", known.join(", "))));
+        return Err(UsageError(format!(
+            "there is no {what} `{unknown}`; the {what}s are {}",
+            known.join(", ")
+        )));
     }
-    Ok(Task::Test { steps: known.into_iter().filter(|name| wanted.contains(name)).collect() })
+    Ok(known.into_iter().filter(|name| wanted.contains(name)).collect())
 }
 
 fn meant_bench(typed: &mut Typed) -> Result<Task, UsageError> {
@@ -253,8 +264,10 @@ mod tests {
 
     #[test]
     fn soak_starts_at_the_seed_given() {
-        assert_eq!(parsed("soak"), Ok(Task::Soak { start: SOAK_START }));
-        assert_eq!(parsed("soak --start 9"), Ok(Task::Soak { start: 9 }));
+        let parts = soak::part_names();
+        assert_eq!(parsed("soak"), Ok(Task::Soak { parts: parts.clone(), start: SOAK_START }));
+        assert_eq!(parsed("soak --start 9"), Ok(Task::Soak { parts, start: 9 }));
+        assert_eq!(parsed("soak --only sim"), Ok(Task::Soak { parts: vec!["sim"], start: SOAK_START }));
     }
 
     #[test]

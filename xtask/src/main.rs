@@ -11,6 +11,7 @@ mod engines;
 mod licences;
 mod programs;
 mod run;
+mod soak;
 mod tally;
 mod test;
 mod tools;
@@ -35,8 +36,10 @@ Tasks:
                             and, only when it is named, cassandra
   engines down              Stop every server that was started so
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
-  soak                      Run the simulation for long, on seeds the gate does not try
+  soak                      What takes longer than the gate may: the simulation on seeds the gate does
+                            not try, and money moved by workers that are killed, for a minute on each engine
       --start SEED            First seed [default: 1000000]
+      --only PART[,PART]      Run these only: sim, exactly-once-sqlite, exactly-once-postgres, exactly-once-mysql
   bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql,
                             kafka; and zookeeper, as a ledger
       --quick                 A small run, to see that it works
@@ -102,7 +105,7 @@ fn perform(task: &Task) -> ExitCode {
         Task::EnginesUp { engines } => engines::up(engines),
         Task::EnginesDown => engines::down(),
         Task::Sim { args } => pass_on(&sim(args)),
-        Task::Soak { start } => pass_on(&soak(*start)),
+        Task::Soak { parts, start } => soak::run(parts, *start),
         Task::Bench { engine, server, args } => measure(engine, *server, args),
     }
 }
@@ -114,10 +117,6 @@ fn sim(args: &[String]) -> Invocation {
         cargo = cargo.args(["--features", "planted"]);
     }
     cargo.args(["--"]).args(args)
-}
-
-fn soak(start: u64) -> Invocation {
-    sim(&["--seeds".into(), "20000".into(), "--start".into(), start.to_string()])
 }
 
 fn bench(engine: &str, args: &[String]) -> Invocation {
@@ -175,11 +174,6 @@ mod tests {
     fn planted_bugs_are_built_in_only_for_mutants() {
         let command = sim(&words("--mutants")).to_string();
         assert_eq!(command, "cargo run --release -p sawmill-sim --features planted -- --mutants");
-    }
-
-    #[test]
-    fn a_soak_starts_where_the_caller_says() {
-        assert_eq!(soak(42).to_string(), "cargo run --release -p sawmill-sim -- --seeds 20000 --start 42");
     }
 
     #[test]

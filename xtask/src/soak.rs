@@ -1,0 +1,107 @@
+//! What takes longer than the gate may: the simulation on many seeds, and tests that run for minutes.
+
+use std::process::ExitCode;
+
+use crate::engines::{Engine, Engines};
+use crate::run::Invocation;
+
+/// A long run of a test that is in the gate as a short one.
+struct Long {
+    name: &'static str,
+    server: Option<Engine>,
+    /// What Cargo is told; split at spaces.
+    args: &'static str,
+    env: (&'static str, &'static str),
+}
+
+/// How long money is moved while workers are killed.
+const BANK: (&str, &str) = ("SAWMILL_TEST_BANK_SECONDS", "60");
+
+const LONG: &[Long] = &[
+    Long {
+        name: "exactly-once-sqlite",
+        server: None,
+        args: "test -p sawmill-sqlite --test transactions f6_killed",
+        env: BANK,
+    },
+    Long {
+        name: "exactly-once-postgres",
+        server: Some(Engine::Postgres),
+        args: "test -p sawmill-postgres --features sqlx --test transactions f6_killed",
+        env: BANK,
+    },
+    Long {
+        name: "exactly-once-mysql",
+        server: Some(Engine::Mariadb),
+        args: "test -p sawmill-mysql --test transactions f6_killed",
+        env: BANK,
+    },
+];
+
+/// The name of the simulation among the parts.
+const SIM: &str = "sim";
+
+pub(crate) fn part_names() -> Vec<&'static str> {
+    [SIM].into_iter().chain(LONG.iter().map(|long| long.name)).collect()
+}
+
+/// Runs these parts, all of them also if one fails. The simulation begins at this seed.
+pub(crate) fn run(parts: &[&str], start: u64) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    if parts.contains(&SIM) {
+        code = crate::pass_on(&seeds(start));
+    }
+    for long in LONG.iter().filter(|long| parts.contains(&long.name)) {
+        let ended = long.run();
+        if ended != ExitCode::SUCCESS {
+            eprintln!("error: {} failed; to repeat it: cargo xtask soak --only {}", long.name, long.name);
+            code = ended;
+        }
+    }
+    code
+}
+
+fn seeds(start: u64) -> Invocation {
+    crate::sim(&["--seeds".into(), "20000".into(), "--start".into(), start.to_string()])
+}
+
+impl Long {
+    fn command(&self) -> Invocation {
+        Invocation::cargo(&[]).args(self.args.split_whitespace()).env(self.env.0, self.env.1)
+    }
+
+    fn run(&self) -> ExitCode {
+        let (mut engines, mut command) = (Engines::default(), self.command());
+        if let Some(server) = self.server {
+            match engines.need(server) {
+                Ok(url) => command = command.env(server.variable(), url),
+                Err(why) => {
+                    eprintln!("error: {} cannot be had: {why}", server.name());
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+        let code = crate::pass_on(&command);
+        engines.end();
+        code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_simulation_starts_where_the_caller_says() {
+        assert_eq!(seeds(42).to_string(), "cargo run --release -p sawmill-sim -- --seeds 20000 --start 42");
+    }
+
+    #[test]
+    fn a_long_run_says_for_how_long() {
+        let command = LONG[0].command().to_string();
+        assert_eq!(
+            command,
+            "SAWMILL_TEST_BANK_SECONDS=60 cargo test -p sawmill-sqlite --test transactions f6_killed"
+        );
+    }
+}
