@@ -57,7 +57,7 @@ struct PoolArgs {
     /// How often a failed order is tried again before it is given up [default: 5]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
-    /// How long to wait before retries [default: 1s..1h]
+    /// How long to wait before retries: from the one to the other [default: 1s..1h]
     #[arg(long, value_name = "FIRST..LONGEST")]
     backoff: Option<Backoff>,
     /// What to do with an order that is out of retries: keep it as a dead letter, or only log it [default: dead]
@@ -152,6 +152,8 @@ pub(crate) async fn run(args: Args, session: &Session) -> Result<(), Failure> {
     let flags = args.pool.settings(instance);
     let mut plan = flags.clone().resolve()?;
     plan.sole = true;
+    // An instance ends after an attempt: the next one is made later, by whoever comes to it.
+    plan.retry = plan.retry.immediate(0);
     let task = match args.command.is_empty() {
         false => Task::Program(Program::find(&args.command)?),
         true => Task::Orders(Orders::new(&args.orders)?),

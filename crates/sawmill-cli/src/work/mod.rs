@@ -214,7 +214,9 @@ impl Shift {
             }
         };
         let starting = self.builder()?.start(handler);
-        let Some(worker) = signals.unless_ended(starting).await.transpose()? else { return Ok(()) };
+        let started =
+            signals.unless_ended(starting).await.transpose().map_err(|error| self.refused(error))?;
+        let Some(worker) = started else { return Ok(()) };
         let worker = Arc::new(worker);
         let progress = Progress::new(self, worker.clone(), care.quiet.clone());
         let counts = progress.shown_during(self.supervise(&worker, signals, care)).await;
@@ -227,6 +229,13 @@ impl Shift {
             Some(reason) => Err(Failure::failed(format!("the worker had to stop: {reason}"))),
             None => Ok(()),
         }
+    }
+
+    /// Why the worker does not start.
+    fn refused(&self, error: sawmill::Error) -> Failure {
+        let has_number = self.plan.sole && error.kind() == sawmill::ErrorKind::InUse;
+        let failure = Failure::from(error);
+        if has_number { failure.and(" (by INSTANCE_NUMBER)") } else { failure }
     }
 
     fn builder(&self) -> Result<WorkerBuilder, Failure> {
