@@ -64,7 +64,7 @@ impl Drop for Supervisor<'_> {
 
 /// Sends the orders, lets the instances work them while some are killed, and checks what became of it.
 fn all_is_completed(pool: &Pool, test: &str) {
-    let orders: Vec<String> = (0..ORDERS).map(|order| format!("./job {order} 0.3")).collect();
+    let orders: Vec<String> = (0..ORDERS).map(|order| format!("./job {order} 0.4")).collect();
     pool.send(&orders.iter().map(String::as_str).collect::<Vec<_>>());
     let env = Env::system();
     let began = Instant::now();

@@ -21,6 +21,15 @@ pub(crate) struct Pool {
     pub(crate) claims: String,
 }
 
+/// A record on the coordination topic.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    pub(crate) offset: i64,
+    pub(crate) key: String,
+    /// How long its value is: none if it removes another, 0 if it is the last word on an entry.
+    pub(crate) bytes: Option<usize>,
+}
+
 /// Notes when an order begins and when it ends, and by whom; and that two were at it at once, if they were. How long it
 /// takes is the second argument.
 const JOB: &str = r#"
@@ -160,20 +169,22 @@ impl Pool {
         made[0].as_ref().unwrap();
     }
 
-    /// The offsets and keys of all records that are on the coordination topic now, and where it ends.
-    pub(crate) fn claims_records(&self) -> (Vec<(i64, String)>, i64) {
+    /// All records that are on the coordination topic now, and where it ends.
+    pub(crate) fn claims_records(&self) -> (Vec<Noted>, i64) {
         let consumer: BaseConsumer = self.config().set("group.id", "stranger").create().unwrap();
         let (_, end) = consumer.fetch_watermarks(&self.claims, 0, Duration::from_secs(10)).unwrap();
         let mut from = TopicPartitionList::new();
         from.add_partition_offset(&self.claims, 0, Offset::Beginning).unwrap();
         consumer.assign(&from).unwrap();
-        let mut records = Vec::new();
-        while records.last().is_none_or(|(offset, _)| offset + 1 < end) {
+        let mut records: Vec<Noted> = Vec::new();
+        while records.last().is_none_or(|record| record.offset + 1 < end) {
             let Some(record) = consumer.poll(Duration::from_secs(5)) else { break };
             let record = record.unwrap();
-            let key = String::from_utf8_lossy(record.key().unwrap_or_default()).into_owned();
-            let key = if record.payload().is_none() { format!("-{key}") } else { key };
-            records.push((record.offset(), key));
+            records.push(Noted {
+                offset: record.offset(),
+                key: String::from_utf8_lossy(record.key().unwrap_or_default()).into_owned(),
+                bytes: record.payload().map(<[u8]>::len),
+            });
         }
         (records, end)
     }
