@@ -98,7 +98,7 @@ impl Subject for Kafka {
         config.set("enable.idempotence", "true").set("acks", "all").set("linger.ms", "5");
         config.set("batch.size", "1000000").set("batch.num.messages", "10000");
         config.set("queue.buffering.max.messages", "500000").set("queue.buffering.max.kbytes", "262144");
-        let producer = ThreadedProducer::from_config_and_context(&config, Confirmed::default())?;
+        let producer = config.create_with_context(Confirmed::default())?;
         Ok(Box::new(Table { consumer: self.config(), admin: self.admin()?, producer, topic, made: 0 }))
     }
 
