@@ -235,7 +235,7 @@ impl Shift {
     fn refused(&self, error: sawmill::Error) -> Failure {
         let has_number = self.plan.sole && error.kind() == sawmill::ErrorKind::InUse;
         let failure = Failure::from(error);
-        if has_number { failure.and(" (by INSTANCE_NUMBER)") } else { failure }
+        if has_number { failure.and("; the name comes from INSTANCE_NUMBER") } else { failure }
     }
 
     fn builder(&self) -> Result<WorkerBuilder, Failure> {

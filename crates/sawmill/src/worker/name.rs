@@ -82,11 +82,9 @@ impl Name {
             seen = Some((holder.clone(), member.version));
             for silent in sightings.look(std::slice::from_ref(&member), env.now(), ttl) {
                 let write = Write { key: silent.key.clone(), expect: Some(silent.version), value: None };
-                match ledger.commit(write).await? {
-                    Commit::Done(_) => observe::declared_dead(&silent.key),
-                    Commit::Conflict => return Err(in_use(text, group, &holder)),
-                    // The next look will tell.
-                    Commit::Unknown => {}
+                // If it is not done, the next look tells whether that one lives, or somebody else was faster.
+                if let Commit::Done(_) = ledger.commit(write).await? {
+                    observe::declared_dead(&silent.key);
                 }
             }
             env.sleep(ttl / LOOKS).await;
