@@ -1,15 +1,17 @@
-//! Kafka. The engine alone is the driver's own producer and consumer.
+//! Kafka. The engine alone is the driver's own producer and consumer, at their best: the producer is given records as fast as it
+//! takes them, and nobody waits for one batch before the next; the consumer fetches ahead.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
+use rdkafka::client::{ClientContext, DefaultClientContext};
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::message::{Header, Message as _, OwnedHeaders};
-use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{DeliveryResult, Header, Message as _, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use sawmill::engine::{Engine, Namespace};
 use sawmill::env::Env;
@@ -61,6 +63,11 @@ impl Subject for Kafka {
         true
     }
 
+    /// The driver alone does not wait for a batch before it is given the next, and a program need not either.
+    fn pushes_at_once(&self) -> usize {
+        8
+    }
+
     fn store(&self, name: &str) -> String {
         format!("bench{}{name}", std::process::id())
     }
@@ -87,9 +94,11 @@ impl Subject for Kafka {
         let new = NewTopic::new(&topic, SHARDS as i32, TopicReplication::Fixed(-1));
         self.admin()?.create_topics([&new], &options()).await?;
         let mut config = self.config();
-        // As durable as Sawmill writes.
-        config.set("enable.idempotence", "true").set("acks", "all").set("linger.ms", "1");
-        let producer: FutureProducer = config.create()?;
+        // As durable as Sawmill writes, and with as large batches.
+        config.set("enable.idempotence", "true").set("acks", "all").set("linger.ms", "5");
+        config.set("batch.size", "1000000").set("batch.num.messages", "10000");
+        config.set("queue.buffering.max.messages", "500000").set("queue.buffering.max.kbytes", "262144");
+        let producer = config.create_with_context(Confirmed::default())?;
         Ok(Box::new(Table { consumer: self.config(), admin: self.admin()?, producer, topic, made: 0 }))
     }
 
@@ -127,47 +136,78 @@ impl Opened for Store {
     }
 }
 
+/// Counts what the brokers have confirmed, and what they have not.
+#[derive(Default)]
+struct Confirmed {
+    refused: AtomicUsize,
+}
+
+impl ClientContext for Confirmed {}
+
+impl ProducerContext for Confirmed {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        self.refused.fetch_add(usize::from(result.is_err()), Ordering::Relaxed);
+    }
+}
+
 /// A topic of messages.
 struct Table {
     consumer: ClientConfig,
     admin: AdminClient<DefaultClientContext>,
-    producer: FutureProducer,
+    producer: ThreadedProducer<Confirmed>,
     topic: String,
     made: usize,
 }
 
 #[async_trait]
 impl Raw for Table {
-    /// All are on their way at once, and all are confirmed.
+    /// Hands them to the driver. That they are confirmed is waited for at the end.
     async fn insert(&mut self, rows: usize) -> Result<(), Failure> {
-        let mut sent = Vec::with_capacity(rows);
         for _ in 0..rows {
             // As much as Sawmill writes beside the payload.
             let fields = Header { key: "sawmill-message", value: Some(&[7u8; 24]) };
             let headers = OwnedHeaders::new_with_capacity(1).insert(fields);
             let partition = (self.made % SHARDS) as i32;
             self.made += 1;
-            let record = FutureRecord::<(), [u8]>::to(&self.topic).partition(partition).payload(&PAYLOAD[..]);
-            sent.push(self.producer.send_result(record.headers(headers)).map_err(|(error, _)| error)?);
-        }
-        for delivered in join_all(sent).await {
-            delivered?.map_err(|(error, _)| error)?;
+            let record = BaseRecord::<(), [u8]>::to(&self.topic).partition(partition).payload(&PAYLOAD[..]);
+            let mut record = record.headers(headers);
+            while let Err((error, back)) = self.producer.send(record) {
+                if error != KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) {
+                    return Err(error.into());
+                }
+                Env::system().sleep(Duration::from_millis(1)).await;
+                record = back;
+            }
         }
         Ok(())
     }
 
+    async fn settle(&mut self) -> Result<(), Failure> {
+        block_in_place(|| self.producer.flush(PATIENCE))?;
+        match self.producer.context().refused.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            refused => Err(format!("{refused} records were not taken").into()),
+        }
+    }
+
     /// The driver sends together what comes together.
     async fn insert_singly(&mut self, rows: usize) -> Result<(), Failure> {
-        self.insert(rows).await
+        self.insert(rows).await?;
+        self.settle().await
     }
 
     async fn insert_one(&mut self) -> Result<(), Failure> {
-        self.insert(1).await
+        self.insert(1).await?;
+        self.settle().await
     }
 
     async fn read_all(&mut self) -> Result<usize, Failure> {
         block_in_place(|| {
             self.consumer.set("group.id", "bench").set("enable.auto.commit", "false");
+            self.consumer.set("queued.min.messages", "1000000").set("queued.max.messages.kbytes", "262144");
+            self.consumer.set("fetch.message.max.bytes", "4194304");
             let consumer: BaseConsumer = self.consumer.create()?;
             let mut from = TopicPartitionList::new();
             for partition in 0..SHARDS as i32 {

@@ -18,6 +18,11 @@ pub(crate) trait Subject: Send + Sync {
 
     fn goals(&self) -> Goals;
 
+    /// How many batches a program pushes at the same time: as many as the engine alone is given.
+    fn pushes_at_once(&self) -> usize {
+        1
+    }
+
     /// True if the engine writes single pushes together by itself, so that they need no `Producer`.
     fn gathers_pushes(&self) -> bool;
 
@@ -102,6 +107,11 @@ impl Tally {
 pub(crate) trait Raw: Send {
     /// Inserts rows in one transaction, in the engine's fastest way.
     async fn insert(&mut self, rows: usize) -> Result<(), Failure>;
+
+    /// Waits until everything that was inserted is durable, where inserting does not.
+    async fn settle(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// Inserts rows in a transaction each, as many at the same time as the engine is good for.
     async fn insert_singly(&mut self, rows: usize) -> Result<(), Failure>;

@@ -2,6 +2,7 @@
 //! alone: inserts in transactions of a batch each, then reading all of it back. And where it makes sense, the queue that is
 //! usually built on such an engine: jobs that are locked, marked as running and marked as completed, a batch at a time.
 
+use futures_util::{TryStreamExt, stream};
 use sawmill::env::Env;
 use sawmill::{Context, Counts, Push, Sawmill};
 
@@ -104,7 +105,7 @@ async fn alone(subject: &dyn Subject, rows: usize) -> Result<(f64, f64, f64), Fa
         for done in (0..rows).step_by(BATCH) {
             raw.insert(BATCH.min(rows - done)).await?;
         }
-        Ok::<(), Failure>(())
+        raw.settle().await
     };
     let (inserted, ()) = seconds(inserting).await?;
     let (read, bytes) = seconds(raw.read_all()).await?;
@@ -134,13 +135,19 @@ async fn row_queue(subject: &dyn Subject, jobs: usize) -> Result<Option<f64>, Fa
     Ok(Some(jobs as f64 / seconds))
 }
 
-/// Pushes this many messages, in batches.
+/// Pushes this many messages, in batches, one after the other.
 pub(crate) async fn push(mill: &Sawmill, topic: &str, messages: usize) -> Result<(), Failure> {
-    for done in (0..messages).step_by(BATCH) {
+    push_at_once(mill, topic, messages, 1).await
+}
+
+/// Pushes this many messages, in batches, so many at the same time.
+async fn push_at_once(mill: &Sawmill, topic: &str, messages: usize, at_once: usize) -> Result<(), Failure> {
+    let batches = (0..messages).step_by(BATCH).map(|done| {
         let count = BATCH.min(messages - done);
-        mill.push_many(topic, (0..count).map(|_| Push::new(&PAYLOAD[..]))).await?;
-    }
-    Ok(())
+        Ok(mill.push_many(topic, (0..count).map(|_| Push::new(&PAYLOAD[..]))))
+    });
+    let pushed = stream::iter(batches).try_buffer_unordered(at_once);
+    pushed.try_for_each(|_| async { Ok(()) }).await.map_err(Failure::from)
 }
 
 /// What a round of Sawmill's took.
@@ -158,7 +165,10 @@ async fn sawmill(subject: &dyn Subject, name: &str, messages: usize) -> Result<O
     let opened = subject.open(&store, Env::system()).await?;
     opened.mill().create_topic("bench").await?;
     let before = opened.tally().await?;
-    let (pushed, ()) = seconds(push(opened.mill(), "bench", messages)).await?;
+    let (pushed, ()) = {
+        let at_once = subject.pushes_at_once();
+        seconds(push_at_once(opened.mill(), "bench", messages, at_once)).await?
+    };
     let mill = opened.mill();
     let working = async {
         let worker = mill.worker("bench").start(|_: Context| async {}).await?;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::log::LogLevel;
+#[cfg(feature = "kafka")]
+use crate::pool;
 use crate::{
     bench, cancel, cron, dead, demo, manual, migrate, pause, peek, push, replay, show, status, topic, trim,
     work, workers,
@@ -58,6 +60,9 @@ pub(crate) enum Command {
     Push(push::PushArgs),
     /// Run a command for each message of a topic
     Work(work::Args),
+    /// Work one order of a Kafka topic as one of several instances, then exit to be started again
+    #[cfg(feature = "kafka")]
+    PoolWorker(pool::Args),
     /// Show a message, and what each group has made of it
     Show(show::ShowArgs),
     /// Cancel a message, in all groups

@@ -23,6 +23,8 @@ mod migrate;
 mod output;
 mod pause;
 mod peek;
+#[cfg(feature = "kafka")]
+mod pool;
 mod push;
 mod replay;
 mod session;
@@ -63,7 +65,15 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Minder(args) => return work::minder::mind(&args),
         _ => {}
     }
-    let session = Session::new(cli.globals)?;
+    #[cfg_attr(
+        not(feature = "kafka"),
+        allow(unused_mut, reason = "nothing else is configured by its environment")
+    )]
+    let mut session = Session::new(cli.globals)?;
+    #[cfg(feature = "kafka")]
+    if let Command::PoolWorker(_) = &cli.command {
+        pool::Configuration::read()?.point(&mut session);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -72,6 +82,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         match cli.command {
             Command::Push(args) => push::run(args, &session).await,
             Command::Work(args) => work::run(args, &session).await,
+            #[cfg(feature = "kafka")]
+            Command::PoolWorker(args) => pool::run(args, &session).await,
             Command::Show(args) => show::run(args, &session).await,
             Command::Cancel(args) => cancel::run(args, &session).await,
             Command::Peek(args) => peek::run(args, &session).await,

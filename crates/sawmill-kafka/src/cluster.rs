@@ -12,11 +12,13 @@ use sawmill::env::Env;
 use sawmill::{Error, ErrorKind, Result};
 
 use crate::address::Address;
-use crate::error::{Ears, code_of, explain, explain_code, is_leaderless, lasts};
+use crate::error::{Ears, code_of, explain, explain_code, is_leaderless, is_unknown, lasts};
 use crate::send::{MOST_BYTES, drop_elsewhere};
 
 /// How long the brokers may take for one answer.
-const ANSWER: Duration = Duration::from_secs(8);
+const ANSWER: Duration = Duration::from_secs(12);
+/// For how long a topic that is said not to be there is asked for again.
+const UNKNOWN: Duration = Duration::from_secs(2);
 /// How long a first connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// For how long compaction leaves a record alone: longer than any call of the ledger takes, see the rules.
@@ -268,12 +270,19 @@ impl Ends {
     ) -> Result<T> {
         let began = self.env.now();
         loop {
-            match self.ask(ask.clone()).await? {
+            let error = match self.ask(ask.clone()).await? {
                 Ok(answer) => return Ok(answer),
-                Err(error) if !code_of(&error).is_some_and(is_leaderless) => return Err(explain(&error)),
-                Err(error) if self.env.now().since(began) > ANSWER => return Err(explain(&error)),
-                Err(_) => self.env.sleep(Duration::from_millis(30)).await,
+                Err(error) => error,
+            };
+            let patience = match code_of(&error) {
+                Some(code) if is_leaderless(code) => ANSWER,
+                Some(code) if is_unknown(code) => UNKNOWN,
+                _ => Duration::ZERO,
+            };
+            if self.env.now().since(began) >= patience {
+                return Err(explain(&error));
             }
+            self.env.sleep(Duration::from_millis(30)).await;
         }
     }
 
@@ -284,7 +293,11 @@ impl Ends {
             consumer.fetch_watermarks(&topic, i32::from(partition), ANSWER)
         };
         let (low, high) = self.ask_a_leader(ask).await?;
-        Ok((u64::try_from(low).unwrap_or(0), u64::try_from(high).unwrap_or(0)))
+        // An end that is not known must not be taken for an empty topic, of which nothing has to be read.
+        let high = u64::try_from(high).map_err(|_| {
+            Error::new(ErrorKind::Unavailable, "the broker does not say where a partition ends; try again")
+        })?;
+        Ok((u64::try_from(low).unwrap_or(0), high))
     }
 
     /// Where each of the first so many partitions begins and ends.

@@ -7,7 +7,10 @@ use sawmill::{Error, ErrorKind};
 
 /// The code of an error, if it has one.
 pub(crate) fn code_of(error: &KafkaError) -> Option<Code> {
-    error.rdkafka_error_code()
+    match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        error => error.rdkafka_error_code(),
+    }
 }
 
 /// The error of a call that did nothing.
@@ -102,6 +105,12 @@ pub(crate) fn is_leaderless(code: Code) -> bool {
     )
 }
 
+/// Whether a partition or its topic is said not to be there. A client that has only begun, and a broker that has much to do,
+/// say so at times of one that is.
+pub(crate) fn is_unknown(code: Code) -> bool {
+    matches!(code, Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition)
+}
+
 /// Hears what the driver says on its own.
 #[derive(Default)]
 pub(crate) struct Ears;
@@ -131,6 +140,8 @@ mod tests {
         ] {
             assert_eq!(explain_code(code, "said").kind(), kind, "{code:?}");
         }
+        let late = explain(&KafkaError::AdminOp(Code::OperationTimedOut));
+        assert_eq!(late.kind(), ErrorKind::Unavailable, "{late}");
         assert!(is_certain(Code::MessageSizeTooLarge) && !is_certain(Code::MessageTimedOut));
     }
 }

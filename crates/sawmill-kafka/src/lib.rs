@@ -57,6 +57,7 @@ use async_trait::async_trait;
 use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
 use sawmill::{Result, Sawmill};
 
+pub use murmur::partition_of;
 pub use store::Kafka;
 
 const CAPABILITIES: Capabilities = Capabilities {

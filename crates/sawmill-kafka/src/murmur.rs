@@ -21,8 +21,12 @@ fn murmur2(key: &[u8]) -> u32 {
     hash ^ hash >> 15
 }
 
-/// The partition of a key.
-pub(crate) fn partition_of(key: &[u8], partitions: u16) -> u16 {
+/// The partition of a key, where Kafka's own producers put it: the shard of a message with this key.
+///
+/// ```
+/// assert_eq!(sawmill_kafka::partition_of(b"foobar", 16), 14);
+/// ```
+pub fn partition_of(key: &[u8], partitions: u16) -> u16 {
     ((murmur2(key) & 0x7fff_ffff) % u32::from(partitions.max(1))) as u16
 }
 

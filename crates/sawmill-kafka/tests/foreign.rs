@@ -41,6 +41,19 @@ async fn make(url: &str, topic: &str, partitions: i32, policy: &str) {
     admin.create_topics([&new], &options).await.unwrap()[0].as_ref().unwrap();
 }
 
+/// Deletes a topic, and makes one of its name as soon as the broker lets.
+async fn remake(url: &str, topic: &str, partitions: i32) {
+    let admin: AdminClient<DefaultClientContext> = config(url).create().unwrap();
+    let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+    admin.delete_topics(&[topic], &options).await.unwrap()[0].as_ref().unwrap();
+    let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
+    let began = SystemClock.now();
+    while admin.create_topics([&new], &options).await.unwrap()[0].is_err() {
+        assert!(SystemClock.now().since(began) < Duration::from_secs(60), "the topic is not deleted");
+        SystemClock.sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_of_other_producers_keep_the_order_of_their_keys() {
     const KEYS: usize = 9;
@@ -128,6 +141,16 @@ async fn what_does_not_fit_is_refused_with_advice() {
         error.kind() == sawmill::ErrorKind::Exists && error.to_string().contains("3 shards"),
         "{error:?}"
     );
+
+    // A topic that was made here, and that somebody has made anew with fewer partitions.
+    let thinned = format!("{topic}-thinned");
+    mill.create_topic(&thinned).await.unwrap();
+    remake(&url, &thinned, 2).await;
+    let again =
+        Sawmill::options().engine(KafkaEngine).open(&format!("{url}?coordination={topic}-claims")).await;
+    let error = again.unwrap().push(&thinned, "x").await.unwrap_err();
+    assert_eq!(error.kind(), sawmill::ErrorKind::Corrupt, "{error:?}");
+    assert!(error.to_string().contains("2 partitions") && error.to_string().contains("too few"), "{error}");
 
     // A record that is larger than that topic takes, though not larger than Sawmill does.
     let error = mill.push(&topic, vec![0; 2 << 20]).await.unwrap_err();

@@ -63,7 +63,7 @@ async fn what_this_build_cannot_do_is_said() {
 mod tls {
     use std::fs;
 
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 
     use super::*;
 
@@ -88,6 +88,8 @@ mod tls {
         let authority_key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Two certificates of one name would be taken for one that vouches for itself.
+        params.distinguished_name.push(DnType::CommonName, "authority");
         let authority = params.self_signed(&authority_key).unwrap();
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();

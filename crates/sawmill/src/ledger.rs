@@ -127,6 +127,11 @@ impl EntryKey {
         Self("members/".to_owned())
     }
 
+    /// Who has a name that one living worker of a group has at a time.
+    pub fn name(group: &GroupName, name: &str) -> Self {
+        Self(format!("names/{group}/{name}"))
+    }
+
     /// The cursor and the claims of a group on one shard.
     pub fn shard(topic: &Topic, group: &GroupName, shard: u16) -> Self {
         Self(format!("shards/{}/{group}/{shard:04}", topic.uid))

@@ -245,8 +245,20 @@ impl ShardState {
         rules: Rules,
         is_gone: impl Fn(&WorkerId) -> bool,
     ) -> Vec<Claim> {
-        let is_orphan = |owner: &WorkerId| owner != worker && is_gone(owner);
-        self.take_over(worker, rules, is_orphan, |claim| {
+        self.adopt_some(worker, rules, u64::MAX, |owner| owner.is_none_or(&is_gone))
+    }
+
+    /// As [`adopt`](ShardState::adopt), but no more claims than it takes to have so many messages that are not done, and only
+    /// those whose owner, or nobody, is `wanted`. In an ordered group it is all or none.
+    pub fn adopt_some(
+        &mut self,
+        worker: &WorkerId,
+        rules: Rules,
+        most: u64,
+        wanted: impl Fn(Option<&WorkerId>) -> bool,
+    ) -> Vec<Claim> {
+        let is_orphan = |owner: Option<&WorkerId>| owner != Some(worker) && wanted(owner);
+        self.take_over(worker, rules, most, is_orphan, |claim| {
             claim.deaths = claim.deaths.saturating_add(1);
             claim.lost |= claim.once && !planted::is(Bug::LostRunsAgain);
         })
@@ -264,8 +276,9 @@ impl ShardState {
         is_known: impl Fn(&WorkerId) -> bool,
         started: impl Fn(&Claim) -> Progress,
     ) -> Vec<Claim> {
-        let is_orphan = |owner: &WorkerId| owner != worker && is_known(owner);
-        self.take_over(worker, rules, is_orphan, |claim| {
+        let is_orphan =
+            |owner: Option<&WorkerId>| owner.is_none_or(|owner| owner != worker && is_known(owner));
+        self.take_over(worker, rules, u64::MAX, is_orphan, |claim| {
             if claim.once {
                 let open = started(claim).iter().filter(|index| !claim.done.contains(*index)).collect();
                 claim.started.absorb(&open);
@@ -275,24 +288,26 @@ impl ShardState {
         })
     }
 
-    /// Takes over the claims of nobody, and those of owners that are orphans, which are marked first.
+    /// Takes over claims that are orphans by their owner, up to so many messages. Those that have an owner are marked first.
     fn take_over(
         &mut self,
         worker: &WorkerId,
         rules: Rules,
-        is_orphan: impl Fn(&WorkerId) -> bool,
+        most: u64,
+        is_orphan: impl Fn(Option<&WorkerId>) -> bool,
         mark: impl Fn(&mut Claim),
     ) -> Vec<Claim> {
-        let orphan = |claim: &Claim| claim.owner.as_ref().is_none_or(&is_orphan);
+        let orphan = |claim: &Claim| is_orphan(claim.owner.as_ref());
         let holds = |claim: &Claim| claim.owner.as_ref() == Some(worker);
         if rules.ordered && !self.claims.iter().all(|claim| orphan(claim) || holds(claim)) {
             return Vec::new();
         }
-        let mut taken = Vec::new();
+        let (mut taken, mut open) = (Vec::new(), 0);
         for claim in &mut self.claims {
-            if !orphan(claim) {
+            if !orphan(claim) || (open >= most && !rules.ordered) {
                 continue;
             }
+            open += claim.open();
             if claim.owner.is_some() {
                 mark(claim);
             }
@@ -317,11 +332,6 @@ impl ShardState {
         let fence = |claim: &&mut Claim| claim.token == token && claim.owner.as_ref() == Some(worker);
         self.claims.iter_mut().find(fence).ok_or(Refusal::Superseded)?.owner = None;
         Ok(())
-    }
-
-    /// True if some claim has no owner, or an owner for whom `is_gone` holds.
-    pub fn has_orphans(&self, is_gone: impl Fn(&WorkerId) -> bool) -> bool {
-        self.claims.iter().any(|claim| claim.owner.as_ref().is_none_or(&is_gone))
     }
 
     /// How many messages are claimed and not done.
@@ -505,9 +515,25 @@ mod tests {
         let mut state = ShardState::default();
         let token = state.grab(&worker("a"), ONCE, &block(3, 3)).unwrap();
         state.give_back(&worker("a"), token).unwrap();
-        assert!(state.has_orphans(|_| false));
         let adopted = state.adopt(&worker("b"), ONCE, |_| false);
         assert!(!adopted[0].lost && adopted[0].deaths == 0);
+    }
+
+    #[test]
+    fn no_more_is_adopted_than_is_wanted() {
+        let mut state = ShardState::default();
+        for (owner, end) in [("a", 1), ("b", 2), ("c", 3), ("b", 4)] {
+            state.grab(&worker(owner), UNORDERED, &block(end, 1)).unwrap();
+        }
+        let of_b = |owner: Option<&WorkerId>| owner == Some(&worker("b"));
+        assert_eq!(state.adopt_some(&worker("x"), UNORDERED, 1, of_b).len(), 1);
+        assert_eq!(state.adopt_some(&worker("x"), UNORDERED, 0, |_| true), []);
+        assert_eq!(state.adopt_some(&worker("x"), UNORDERED, 9, |_| true).len(), 3, "its own it has already");
+        let mut ordered = ShardState::default();
+        for end in [1, 2] {
+            ordered.grab(&worker("a"), ORDERED, &block(end, 1)).unwrap();
+        }
+        assert_eq!(ordered.adopt_some(&worker("x"), ORDERED, 1, |_| true).len(), 2, "all or none");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use sawmill::{Context, Outcome};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 
+use super::cleanup::Cleanup;
 use super::environment::variables;
 use super::last_words::LastWords;
 use super::process_group::{ProcessGroup, ending};
@@ -31,8 +32,14 @@ pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
     if runner.is_aborting() {
         return runner.said(Outcome::retry("the worker was aborted")).await;
     }
-    let mut command = runner.command();
-    command.envs(variables(&context));
+    let job = match runner.task.job(&runner, &context).await {
+        Ok(job) => job,
+        Err(outcome) => return runner.said(outcome).await,
+    };
+    let mut command = runner.command(&job.program);
+    // What the message is called comes last: nothing else may say so.
+    command.envs(job.variables).envs(variables(&context));
+    let cleanup = Cleanup::ready(job.cleanup, &runner.minder);
     let (group, mut child) = match runner.start(&mut command).await {
         Ok(started) => started,
         Err(outcome) => return outcome,
@@ -41,7 +48,13 @@ pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
     // Dropping the group kills it: so it is when the claim is lost, and when the worker drops this run.
     let outcome = tokio::select! {
         biased;
-        outcome = attempt(&runner, &context, &group, &mut child) => outcome,
+        attempted = attempt(&runner, &job.input, &group, &mut child) => match attempted {
+            Ok(outcome) => {
+                cleanup.ended();
+                outcome
+            }
+            Err(outcome) => outcome,
+        },
         outcome = unwanted(&context) => outcome,
     };
     group.end();
@@ -49,19 +62,26 @@ pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
     runner.said(outcome).await
 }
 
-async fn attempt(runner: &Runner, context: &Context, group: &ProcessGroup, child: &mut Child) -> Outcome {
+/// What became of the message. It is the error if the command did not end by itself.
+async fn attempt(
+    runner: &Runner,
+    input: &[u8],
+    group: &ProcessGroup,
+    child: &mut Child,
+) -> Result<Outcome, Outcome> {
     let words = LastWords::default();
     let ended = {
-        let process = attend(runner, context, group, child, &words);
+        let process = attend(runner, input, group, child, &words);
         match runner.limits().timeout {
             None => Ok(process.await),
             Some(limit) => in_time(runner, group, process, limit).await,
         }
     };
     match ended {
-        Ok(Ok(status)) => judge(runner, status, &words),
-        Ok(Err(error)) => Outcome::retry(format!("how it ended is not known: {error}")),
-        Err(late) => Outcome::retry(with_words(&late, &words.text())),
+        Ok(Ok(status)) if status.code().is_some() => Ok(judge(runner, status, &words)),
+        Ok(Ok(status)) => Err(judge(runner, status, &words)),
+        Ok(Err(error)) => Err(Outcome::retry(format!("how it ended is not known: {error}"))),
+        Err(late) => Err(Outcome::retry(with_words(&late, &words.text()))),
     }
 }
 
@@ -87,7 +107,7 @@ pub(crate) async fn in_time<T>(
 /// Feeds the process, listens to it, and waits for its end.
 async fn attend(
     runner: &Runner,
-    context: &Context,
+    input: &[u8],
     group: &ProcessGroup,
     child: &mut Child,
     words: &LastWords,
@@ -96,7 +116,7 @@ async fn attend(
     let feed = async {
         if let Some(mut stdin) = stdin {
             // A command need not read its payload.
-            let _ = stdin.write_all(context.payload()).await;
+            let _ = stdin.write_all(input).await;
         }
     };
     let listen = async {

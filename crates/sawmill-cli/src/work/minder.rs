@@ -4,11 +4,15 @@
 //! So it tells the minder of each process group that it opens and closes, through a pipe. When the pipe ends, for whatever
 //! reason, the minder kills the groups that are still open, removes the folder that they shared, and exits.
 //!
+//! It may also be told of a program that is to run then, for what killing processes does not end.
+//!
 //! A group of which the minder was not told yet gets away: a worker has to be killed in the very moment in which it starts a
 //! process for that.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +21,8 @@ use std::sync::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::cleanup;
+use super::program::Program;
 use crate::failure::Failure;
 
 /// The hidden command that is the minder.
@@ -33,6 +39,7 @@ pub(crate) struct Minder {
 struct State {
     process: Child,
     open: BTreeSet<i32>,
+    cleanup: Option<String>,
 }
 
 impl Minder {
@@ -41,7 +48,11 @@ impl Minder {
             |error: io::Error| Failure::failed(format!("the minder of processes cannot be started: {error}"));
         let program = std::env::current_exe().map_err(wrong)?;
         let process = launch(&program, &folder).map_err(wrong)?;
-        Ok(Self { program, folder, state: Mutex::new(State { process, open: BTreeSet::new() }) })
+        Ok(Self {
+            program,
+            folder,
+            state: Mutex::new(State { process, open: BTreeSet::new(), cleanup: None }),
+        })
     }
 
     /// This group is to end with the worker.
@@ -58,13 +69,22 @@ impl Minder {
         self.tell(&mut state, &format!("-{}\n", group.as_raw_pid()));
     }
 
+    /// If the worker is killed, this is to run; there is room for one.
+    pub(crate) fn clean_up_by(&self, program: Option<&Program>) {
+        let mut state = self.state();
+        state.cleanup = program.map(words);
+        let line = state.cleanup.clone().unwrap_or_else(|| "!\n".to_owned());
+        self.tell(&mut state, &line);
+    }
+
     /// Somebody may have killed the minder: then there is a new one, which is told everything.
     fn tell(&self, state: &mut State, line: &str) {
         if write(&mut state.process, line).is_ok() {
             return;
         }
         let _ = state.process.wait();
-        let all: String = state.open.iter().map(|group| format!("+{group}\n")).collect();
+        let groups = state.open.iter().map(|group| format!("+{group}\n"));
+        let all: String = groups.chain(state.cleanup.clone()).collect();
         let again = launch(&self.program, &self.folder).and_then(|mut process| {
             write(&mut process, &all)?;
             Ok(process)
@@ -124,18 +144,45 @@ pub(crate) fn mind(args: &MindArgs) -> Result<(), Failure> {
             .into_iter()
             .map(signal)
             .collect();
-    let mut open = BTreeSet::new();
+    let (mut open, mut cleanup) = (BTreeSet::new(), None);
     for line in io::stdin().lock().split(b'\n').map_while(Result::ok) {
-        note(&mut open, &line);
+        match line.strip_prefix(b"!") {
+            Some(words) => cleanup = program(words),
+            None => note(&mut open, &line),
+        }
     }
     for group in open.into_iter().filter_map(Pid::from_raw) {
         // It may have ended by itself.
         let _ = kill_process_group(group, Signal::KILL);
     }
+    if let Some(mut running) = cleanup.and_then(|cleanup| cleanup::start(&cleanup).ok()) {
+        let _ = running.wait();
+    }
     // It is gone already if the worker has come to its end.
     let _ = std::fs::remove_dir_all(&args.folder);
     drop((deaf, entered));
     Ok(())
+}
+
+/// A program in one line: its words in hexadecimal digits, as they may be any bytes.
+fn words(program: &Program) -> String {
+    let hex = |word: &OsStr| word.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let words = std::iter::once(program.path.as_os_str()).chain(program.args.iter().map(OsString::as_os_str));
+    format!("!{}\n", words.map(hex).collect::<Vec<_>>().join(" "))
+}
+
+/// The program that such a line names, if it does.
+fn program(line: &[u8]) -> Option<Program> {
+    let word = |text: &str| {
+        let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+        let bytes =
+            digits?.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect();
+        Some(OsString::from_vec(bytes))
+    };
+    let words: Option<Vec<OsString>> = std::str::from_utf8(line).ok()?.split(' ').map(word).collect();
+    let mut words = words?.into_iter();
+    let path = words.next().filter(|path| !path.is_empty())?;
+    Some(Program { path: path.into(), args: words.collect() })
 }
 
 fn note(open: &mut BTreeSet<i32>, line: &[u8]) {
@@ -159,5 +206,15 @@ mod tests {
             note(&mut open, line.as_bytes());
         }
         assert_eq!(open.into_iter().collect::<Vec<_>>(), [13]);
+    }
+
+    #[test]
+    fn a_program_survives_its_line() {
+        let args = ["", "a b", "ä\n!", "-x"].map(OsString::from).to_vec();
+        let line = words(&Program { path: "/bin/x y".into(), args: args.clone() });
+        let line = line.strip_prefix('!').unwrap().strip_suffix('\n').unwrap();
+        let read = program(line.as_bytes()).unwrap();
+        assert_eq!((read.path.as_path(), read.args), (Path::new("/bin/x y"), args));
+        assert!(program(b"").is_none() && program(b"xy").is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 mod care;
 mod child;
+mod cleanup;
 mod dump;
 mod environment;
 mod hooks;
@@ -9,16 +10,17 @@ mod last_words;
 mod line;
 pub(crate) mod minder;
 mod process_group;
-mod program;
+pub(crate) mod program;
 mod progress;
 mod relay;
 mod reload;
 mod runner;
 mod running;
-mod settings;
+pub(crate) mod settings;
 mod signals;
 mod stream;
 mod talker;
+pub(crate) mod task;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -33,14 +35,17 @@ use crate::session::Session;
 use crate::{text, topic};
 use care::Care;
 use dump::Subject;
+#[cfg(feature = "kafka")]
+pub(crate) use environment::variables;
 use program::Program;
 use progress::Progress;
 use reload::Reload;
 use runner::Runner;
 pub(crate) use settings::Settings;
-use settings::{Delivery, OnFailure, Plan};
+pub(crate) use settings::{Delivery, OnFailure, Plan};
 use signals::{Asked, Signals};
 use stream::Stream;
+use task::Task;
 
 /// What `sawmill work` takes.
 #[derive(Debug, clap::Args)]
@@ -113,36 +118,48 @@ Examples:
 
 pub(crate) async fn run(args: Args, session: &Session) -> Result<(), Failure> {
     let plan = args.settings.clone().over(&session.file.work).resolve()?;
-    let program = Program::find(&args.command)?;
-    let mut care = Care::take(session, &plan).await?;
-    let worked = carry_out(args, plan, program, session, &mut care).await;
-    care.last_words(worked)
+    let task = Task::Program(Program::find(&args.command)?);
+    let shape = Shape { topics: args.topics, flags: args.settings, plan, task };
+    shape.run(session).await
 }
 
-async fn carry_out(
-    args: Args,
-    plan: Plan,
-    program: Program,
-    session: &Session,
-    care: &mut Care,
-) -> Result<(), Failure> {
+/// What a worker is to be.
+pub(crate) struct Shape {
+    pub(crate) topics: Vec<String>,
+    /// What was said on the command line, which is stronger than what a configuration file says later.
+    pub(crate) flags: Settings,
+    pub(crate) plan: Plan,
+    pub(crate) task: Task,
+}
+
+impl Shape {
+    /// Works until the end.
+    pub(crate) async fn run(self, session: &Session) -> Result<(), Failure> {
+        let mut care = Care::take(session, &self.plan).await?;
+        let worked = carry_out(self, session, &mut care).await;
+        care.last_words(worked)
+    }
+}
+
+async fn carry_out(shape: Shape, session: &Session, care: &mut Care) -> Result<(), Failure> {
+    let Shape { topics, flags, plan, task } = shape;
     let mut signals = Signals::listen()?;
     let began = session.env.now();
-    let opening = open(session, &plan, &args.topics);
+    let opening = open(session, &plan, &topics);
     let Some(mill) = signals.unless_ended(opening).await.transpose()? else { return Ok(()) };
     let connect = session.env.now().since(began);
 
     let shared = tempfile::Builder::new().prefix("sawmill-").tempdir().map_err(|error| {
         Failure::failed(format!("no temporary folder can be made for SAWMILL_STATE: {error}"))
     })?;
-    let runner = Runner::new(&plan, program, shared.path().to_owned(), session.env.clone())?;
-    care.reload_by(Reload::new(session, args.settings, runner.clone(), care.quiet.clone()));
+    let runner = Runner::new(&plan, task, shared.path().to_owned(), session.env.clone())?;
+    care.reload_by(Reload::new(session, flags, runner.clone(), care.quiet.clone()));
     if let Some(hook) = &plan.on_start {
         let starting = hooks::run("--on-start", hook, &runner);
         let Some(started) = signals.unless_ended(starting).await else { return Ok(()) };
         started?;
     }
-    let shift = Shift { mill, plan, topics: args.topics, runner, connect, since: session.env.now() };
+    let shift = Shift { mill, plan, topics, runner, connect, since: session.env.now() };
     let worked = shift.work(&mut signals, care).await;
     if let Some(hook) = &shift.plan.on_stop {
         let stopped = signals.unless_ended(hooks::run("--on-stop", hook, &shift.runner)).await;
@@ -178,7 +195,12 @@ struct Shift {
 impl Shift {
     /// Works until the end, for whatever reason it comes.
     async fn work(&self, signals: &mut Signals, care: &Care) -> Result<(), Failure> {
-        let stream = self.plan.stream.then(|| Stream::new(self.runner.clone()));
+        let stream = match &self.runner.task {
+            Task::Program(program) if self.plan.stream => {
+                Some(Stream::new(self.runner.clone(), program.clone()))
+            }
+            _ => None,
+        };
         let handler = {
             let (runner, stream) = (self.runner.clone(), stream.clone());
             move |context: Context| {
@@ -192,7 +214,9 @@ impl Shift {
             }
         };
         let starting = self.builder()?.start(handler);
-        let Some(worker) = signals.unless_ended(starting).await.transpose()? else { return Ok(()) };
+        let started =
+            signals.unless_ended(starting).await.transpose().map_err(|error| self.refused(error))?;
+        let Some(worker) = started else { return Ok(()) };
         let worker = Arc::new(worker);
         let progress = Progress::new(self, worker.clone(), care.quiet.clone());
         let counts = progress.shown_during(self.supervise(&worker, signals, care)).await;
@@ -205,6 +229,13 @@ impl Shift {
             Some(reason) => Err(Failure::failed(format!("the worker had to stop: {reason}"))),
             None => Ok(()),
         }
+    }
+
+    /// Why the worker does not start.
+    fn refused(&self, error: sawmill::Error) -> Failure {
+        let has_number = self.plan.sole && error.kind() == sawmill::ErrorKind::InUse;
+        let failure = Failure::from(error);
+        if has_number { failure.and("; the name comes from INSTANCE_NUMBER") } else { failure }
     }
 
     fn builder(&self) -> Result<WorkerBuilder, Failure> {
@@ -227,6 +258,9 @@ impl Shift {
             });
         if plan.ordered {
             builder = builder.ordered();
+        }
+        if plan.sole {
+            builder = builder.unique_name(&plan.name).most_claimed(1);
         }
         if let Some(limit) = plan.limit {
             builder = builder.most_started(limit);

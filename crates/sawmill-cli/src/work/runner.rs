@@ -17,6 +17,7 @@ use super::process_group::ProcessGroup;
 use super::program::Program;
 use super::running::Runs;
 use super::settings::{Delivery, Plan};
+use super::task::Task;
 use crate::live;
 use crate::written::Size;
 
@@ -34,7 +35,8 @@ pub(crate) struct Limits {
 }
 
 pub(crate) struct Runner {
-    pub(crate) program: Program,
+    /// What runs for a message.
+    pub(crate) task: Task,
     limits: Mutex<Limits>,
     /// What commands say on stdout goes through this process, so that it does not garble the live line.
     relays: bool,
@@ -54,12 +56,12 @@ pub(crate) struct Runner {
 impl Runner {
     pub(crate) fn new(
         plan: &Plan,
-        program: Program,
+        task: Task,
         shared: PathBuf,
         env: Env,
     ) -> Result<Arc<Self>, crate::failure::Failure> {
         Ok(Arc::new(Self {
-            program,
+            task,
             limits: Mutex::new(Limits { timeout: plan.timeout, memory: plan.memory }),
             relays: !plan.quiet && live::is_seen() && io::stdout().is_terminal(),
             once: plan.delivery == Delivery::AtMostOnce,
@@ -100,10 +102,10 @@ impl Runner {
         self.aborting.load(Ordering::SeqCst)
     }
 
-    /// The command, ready to be started.
-    pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(&self.program.path);
-        command.args(&self.program.args).env("SAWMILL_STATE", &self.shared);
+    /// A command, ready to be started.
+    pub(crate) fn command(&self, program: &Program) -> Command {
+        let mut command = Command::new(&program.path);
+        command.args(&program.args).env("SAWMILL_STATE", &self.shared);
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(is_of_message) {
                 command.env_remove(name);
@@ -126,7 +128,7 @@ impl Runner {
             };
             tries += 1;
             if !may_pass(&error) || tries == TRIES {
-                let program = self.program.path.display();
+                let program = command.as_std().get_program().display();
                 return Err(Outcome::stop(format!("the command {program} cannot be started: {error}")));
             }
             self.env.sleep(PAUSE).await;

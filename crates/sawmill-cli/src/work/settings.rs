@@ -148,6 +148,7 @@ impl Settings {
             timeout: self.timeout.map(|timeout| timeout.0),
             memory: self.memory,
             name: self.name.unwrap_or_else(|| "worker".to_owned()),
+            sole: false,
             on_start: self.on_start,
             on_stop: self.on_stop,
             drain: self.drain.unwrap_or(false),
@@ -182,6 +183,8 @@ pub(crate) struct Plan {
     pub(crate) timeout: Option<Duration>,
     pub(crate) memory: Option<Size>,
     pub(crate) name: String,
+    /// No other living worker may have this name, and it holds one message at a time.
+    pub(crate) sole: bool,
     pub(crate) on_start: Option<String>,
     pub(crate) on_stop: Option<String>,
     pub(crate) drain: bool,

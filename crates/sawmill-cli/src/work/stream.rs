@@ -11,6 +11,7 @@ use sawmill::{Context, Outcome};
 
 use super::child::{BROKEN, in_time, with_words};
 use super::process_group::ending;
+use super::program::Program;
 use super::runner::{Runner, unwanted};
 use super::talker::{Talker, Wrong};
 
@@ -23,6 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The commands of a worker.
 pub(crate) struct Stream {
     runner: Arc<Runner>,
+    program: Program,
     state: Mutex<State>,
 }
 
@@ -34,8 +36,8 @@ struct State {
 }
 
 impl Stream {
-    pub(crate) fn new(runner: Arc<Runner>) -> Arc<Self> {
-        Arc::new(Self { runner, state: Mutex::default() })
+    pub(crate) fn new(runner: Arc<Runner>, program: Program) -> Arc<Self> {
+        Arc::new(Self { runner, program, state: Mutex::default() })
     }
 
     /// Has a command handle one message.
@@ -108,7 +110,7 @@ impl Stream {
                 return Err(Outcome::Snooze(Duration::ZERO));
             },
         }
-        let mut command = self.runner.command();
+        let mut command = self.runner.command(&self.program);
         command.stdout(Stdio::piped());
         let (group, child) = self.runner.start(&mut command).await?;
         Talker::new(group, child, &self.runner.env)

@@ -2,14 +2,28 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+use std::sync::LazyLock;
+
+use sawmill::env::Env;
+use tokio::runtime::{Builder, Runtime};
+
 /// Where `cargo xtask engines up` has started a broker.
 const VARIABLE: &str = "SAWMILL_TEST_KAFKA";
 
 /// The URL of the broker, or why there is none. Where everything must be tested, that is a failure.
 pub(crate) fn server() -> Result<String, String> {
-    let url = std::env::var(VARIABLE).ok().filter(|url| !url.is_empty());
-    let url =
-        url.ok_or_else(|| format!("{VARIABLE} names no broker; `cargo xtask engines up kafka` starts one"));
+    named(VARIABLE, "kafka")
+}
+
+/// A PostgreSQL, for the ledger.
+pub(crate) fn postgres() -> Result<String, String> {
+    named("SAWMILL_TEST_POSTGRES", "postgres")
+}
+
+fn named(variable: &str, engine: &str) -> Result<String, String> {
+    let url = std::env::var(variable).ok().filter(|url| !url.is_empty());
+    let url = url
+        .ok_or_else(|| format!("{variable} names no server; `cargo xtask engines up {engine}` starts one"));
     if let Err(why) = &url {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
     }
@@ -19,4 +33,24 @@ pub(crate) fn server() -> Result<String, String> {
 /// The URL of the broker for this test. Without one the test is skipped, visibly.
 pub(crate) fn server_for(test: &str) -> Option<String> {
     server().map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
+}
+
+/// What there is. All tests of such a program need it, and none of them can say so: without it the program ends here, as
+/// skipped.
+pub(crate) fn or_end(url: Result<String, String>, what: &str) -> String {
+    url.unwrap_or_else(|why| {
+        sawmill_conformance::skipped(what, &why);
+        std::process::exit(0);
+    })
+}
+
+pub(crate) fn random() -> u64 {
+    Env::system().dice().roll()
+}
+
+/// Does this on a thread of its own, in a runtime that stays as long as the test program: what is opened there stays open.
+pub(crate) fn elsewhere<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    static RUNTIME: LazyLock<Runtime> =
+        LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
+    std::thread::spawn(|| RUNTIME.block_on(work)).join().unwrap()
 }

@@ -61,6 +61,16 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
             }
         },
     };
+    if let Some(name) = &shared.name
+        && let Err(error) = name.take(ledger, &id).await
+    {
+        if error.kind() == ErrorKind::InUse {
+            // Who has it now may be working what this worker's former self had: there is nothing to wait for.
+            shared.stop_because(Some(error.to_string()));
+        }
+        let _ = ledger.commit(Write { key, expect: Some(version), value: None }).await;
+        return Err(error);
+    }
     shared.saw_join(&id);
     let lease_until = lease_until(shared, sent);
     let mut bench = shared.bench();

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::bench::{Bench, Limits};
 use super::gate::Gate;
 use super::journal::{self, Journal};
+use super::name::Name;
 use super::witness::Witness;
 use super::{Delivery, GRAB_MOST, Lanes, OnFailure, Shared, SourceSpec, Work, Worker, beat, foreman, tender};
 use crate::draft::Finishes;
@@ -35,6 +36,7 @@ pub struct WorkerBuilder {
     pub(super) topics: Vec<String>,
     pub(super) group: String,
     pub(super) name: String,
+    pub(super) unique_name: bool,
     pub(super) slots: usize,
     pub(super) ordered: bool,
     pub(super) delivery: Delivery,
@@ -64,6 +66,7 @@ impl WorkerBuilder {
             topics,
             group: "default".to_owned(),
             name: "worker".to_owned(),
+            unique_name: false,
             slots: std::thread::available_parallelism().map_or(1, usize::from),
             ordered: false,
             delivery: Delivery::AtLeastOnce,
@@ -92,6 +95,28 @@ impl WorkerBuilder {
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
+    }
+
+    /// No other living worker of the group may have this name: for workers that somebody starts again and again, like the
+    /// numbered instances of a supervisor. It starts when the last one of this name has left or was silent for its TTL; if
+    /// that one lives, starting is an error. What its former self left unfinished comes first.
+    ///
+    /// ```
+    /// use sawmill::{ErrorKind, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("orders").await?;
+    /// let third = || mill.worker("orders").unique_name("instance-3").ttl(std::time::Duration::from_millis(200));
+    /// let worker = third().start(async || ()).await?;
+    /// assert_eq!(third().start(async || ()).await.err().map(|error| error.kind()), Some(ErrorKind::InUse));
+    /// worker.stop().await;
+    /// third().start(async || ()).await?.stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn unique_name(mut self, name: impl Into<String>) -> Self {
+        self.unique_name = true;
+        self.name(name)
     }
 
     /// How many messages it runs at once; the number of cores if not set.
@@ -258,9 +283,15 @@ impl WorkerBuilder {
             Some(path) => Some(Journal::open(path, &group, &topics, &journal::boot_id()?)?),
             None => None,
         };
+        let name = match self.unique_name {
+            true => {
+                Some(Name::free(self.mill.ledger(), self.mill.env(), &group, &self.name, self.ttl).await?)
+            }
+            false => None,
+        };
         let hooks = self.hooks.clone();
         let states = hooks.start().await?;
-        let joined = self.join(work, group, topics, states.clone(), journal).await;
+        let joined = self.join(work, group, topics, states.clone(), (journal, name)).await;
         if joined.is_err() {
             hooks.stop(&states).await;
         }
@@ -273,7 +304,7 @@ impl WorkerBuilder {
         group: GroupName,
         topics: Vec<Topic>,
         states: States,
-        journal: Option<Journal>,
+        (journal, name): (Option<Journal>, Option<Name>),
     ) -> Result<Worker> {
         work.check_states(&states)?;
         let stop = CancellationToken::new();
@@ -297,6 +328,7 @@ impl WorkerBuilder {
         let shared = Arc::new(Shared {
             bench: Mutex::new(bench),
             journal,
+            name,
             wake: Notify::new(),
             more: Notify::new(),
             beat_now: Notify::new(),

@@ -243,6 +243,16 @@ impl Foreman {
         let past = self.shared.journal.as_ref().and_then(Journal::past);
         let is_past = |owner: &WorkerId| past.as_ref().is_some_and(|past| past.workers.contains(owner));
         let is_gone = |owner: &WorkerId| !members.contains(owner.as_str()) && !is_past(owner);
+        // What this worker's former self left comes first: there may not be room for more.
+        let former = self.shared.name.as_ref().and_then(|name| name.former.clone());
+        if let Some(former) = former.filter(is_gone) {
+            self.adopt_where(me, |owner| owner == Some(&former)).await?;
+        }
+        self.adopt_where(me, |owner| owner.is_none_or(is_gone)).await
+    }
+
+    /// Takes over claims whose owner, or nobody, is `wanted`: no more of them than this worker may still start.
+    async fn adopt_where(&mut self, me: &WorkerId, wanted: impl Fn(Option<&WorkerId>) -> bool) -> Result<()> {
         for index in self.order.clone() {
             let (rules, topic) = (self.spec(index).rules, self.spec(index).topic_index);
             let (idle, may_start) = {
@@ -251,15 +261,17 @@ impl Foreman {
                 (bench.idle_slots(topic, now) > 0, may_start)
             };
             let source = &self.sources[index];
-            if !may_start || !(source.mine || (idle && !rules.ordered)) {
+            let pending: u64 = self.adopted.iter().map(|(_, claim)| claim.open()).sum();
+            let most = self.shared.bench().starts_left().saturating_sub(pending);
+            if !may_start || most == 0 || !(source.mine || (idle && !rules.ordered)) {
                 continue;
             }
             let Some((expect, state)) = &source.known else { continue };
-            if !state.has_orphans(is_gone) {
+            if !state.claims.iter().any(|claim| wanted(claim.owner.as_ref())) {
                 continue;
             }
             let (expect, mut state) = (*expect, state.clone());
-            let adopted = state.adopt(me, rules, is_gone);
+            let adopted = state.adopt_some(me, rules, most, &wanted);
             let gains: Vec<Token> = adopted.iter().map(|claim| claim.token).collect();
             if gains.is_empty() {
                 continue;

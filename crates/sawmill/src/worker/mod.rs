@@ -16,6 +16,7 @@ mod item;
 mod journal;
 mod line;
 mod look;
+mod name;
 mod news;
 mod pace;
 mod pull;
@@ -113,6 +114,8 @@ struct Shared {
     site: Arc<Site>,
     bench: Mutex<Bench>,
     journal: Option<Journal>,
+    /// Its name, if it must be its alone.
+    name: Option<name::Name>,
     /// Wakes the foreman.
     wake: Notify,
     /// Wakes those who wait for more messages to be ready.

@@ -54,6 +54,14 @@ impl Bench {
         self.in_hand >= self.limits.most.max(CROWDED)
     }
 
+    /// How many more messages this worker may ever start, beside those in hand: adopting more would keep them from others.
+    pub(crate) fn starts_left(&self) -> u64 {
+        self.limits
+            .starts
+            .saturating_sub(self.started)
+            .saturating_sub(self.in_hand.saturating_sub(self.running) as u64)
+    }
+
     /// True if nothing can be grabbed before something is reported.
     pub(crate) fn is_full(&self) -> bool {
         self.limits.strict && self.claimed() >= self.limits.most

@@ -1,0 +1,155 @@
+//! Orders that are fetched: over https, or from this machine itself; not too large, not too slow, and from nowhere else than
+//! the URL says.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use sawmill::env::Env;
+use sawmill::{Context, Outcome};
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+use url::{Host, Url};
+
+use crate::written::Size;
+
+/// How orders are fetched.
+pub(super) struct Fetch {
+    /// How long it may take, all in all.
+    pub(super) timeout: Duration,
+    /// How large an order may be.
+    pub(super) most: Size,
+}
+
+impl Fetch {
+    /// Gets what is at this URL. What can never be got is dead; the rest may be tried again.
+    pub(super) async fn get(&self, url: &str, env: &Env, context: &Context) -> Result<Vec<u8>, Outcome> {
+        let url = checked(url).map_err(|what| Outcome::dead(format!("the order's URL {what}")))?;
+        let (timeout, most) = (self.timeout, self.most);
+        let shown = shown(&url);
+        tracing::info!(id = %context.id(), "fetching the order from {shown}");
+        let got = env.blocking(move || get(&url, timeout, most)).await;
+        let got = match got {
+            Some(Ok(got)) => got,
+            _ => Err("it was interrupted".to_owned()),
+        };
+        got.map_err(|what| Outcome::retry(format!("the order could not be fetched from {shown}: {what}")))
+    }
+}
+
+/// A URL that may be fetched, or why this one may not.
+fn checked(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("is none: {error}"))?;
+    let is_near = match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => return Err("has no host".to_owned()),
+    };
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if is_near => Ok(nearby(url)),
+        "http" => Err(format!("goes to {} without encryption: use https", shown(&url))),
+        scheme => Err(format!("begins with {scheme}: use https")),
+    }
+}
+
+/// What is called localhost is this machine, whatever anybody says of that name.
+fn nearby(mut url: Url) -> Url {
+    if url.host() == Some(Host::Domain("localhost")) {
+        // It has a host, so it can have another.
+        let _ = url.set_ip_host(Ipv4Addr::LOCALHOST.into());
+    }
+    debug_assert!(url.host() != Some(Host::Ipv6(Ipv6Addr::UNSPECIFIED)));
+    url
+}
+
+/// The URL without what may be secret in it: user, password and settings.
+fn shown(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+}
+
+fn get(url: &Url, timeout: Duration, most: Size) -> Result<Vec<u8>, String> {
+    let mut config = ureq::Agent::config_builder()
+        .timeout_global(Some(timeout))
+        // Where it leads to was not checked, and is not what the order says.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .http_status_as_error(false)
+        .user_agent(concat!("sawmill/", env!("CARGO_PKG_VERSION")));
+    config = match url.scheme() {
+        "https" => config.tls_config(tls()?),
+        // No proxy is nearer than this machine itself.
+        _ => config.proxy(None),
+    };
+    let agent = config.build().new_agent();
+    let mut answer = agent.get(url.as_str()).call().map_err(|error| explain(&error, timeout, most))?;
+    let status = answer.status();
+    if status.is_redirection() {
+        return Err(format!("it answers {status}, and redirects are not followed: name the place itself"));
+    }
+    if status != 200 {
+        return Err(format!("it answers {status}"));
+    }
+    answer
+        .body_mut()
+        .with_config()
+        .limit(most.0)
+        .read_to_vec()
+        .map_err(|error| explain(&error, timeout, most))
+}
+
+fn explain(error: &ureq::Error, timeout: Duration, most: Size) -> String {
+    match error {
+        ureq::Error::Timeout(_) => format!("it took longer than {timeout:?} (--fetch-timeout)"),
+        ureq::Error::BodyExceedsLimit(_) => format!("it is larger than {most} (--fetch-most)"),
+        error => error.to_string(),
+    }
+}
+
+/// Whom the system trusts, who this program trusts, too.
+fn tls() -> Result<TlsConfig, String> {
+    static TRUSTED: OnceLock<Arc<Vec<Certificate<'static>>>> = OnceLock::new();
+    let trusted = TRUSTED.get_or_init(|| {
+        let found = rustls_native_certs::load_native_certs().certs;
+        Arc::new(found.iter().map(|found| Certificate::from_der(found).to_owned()).collect())
+    });
+    if trusted.is_empty() {
+        return Err(
+            "this system has no certificates that it trusts: install them (ca-certificates)".to_owned()
+        );
+    }
+    Ok(TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .root_certs(RootCerts::Specific(trusted.clone()))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k8_only_https_and_this_machine_may_be_asked() {
+        for good in
+            ["https://example.org/o", "http://127.0.0.1:8080/o", "http://[::1]/o", "https://10.0.0.1/o"]
+        {
+            assert_eq!(checked(good).unwrap().as_str(), good);
+        }
+        assert_eq!(checked("http://localhost:81/o").unwrap().as_str(), "http://127.0.0.1:81/o");
+        for (bad, said) in [
+            ("", "is none"),
+            ("/etc/passwd", "is none"),
+            ("file:///etc/passwd", "has no host"),
+            ("http://example.org/o", "use https"),
+            ("http://127.0.0.1.example.org/o", "use https"),
+            ("http://0.0.0.0/o", "use https"),
+            ("ftp://127.0.0.1/o", "use https"),
+            ("http://u:secret@example.org/o?key=secret", "use https"),
+        ] {
+            let error = checked(bad).unwrap_err();
+            assert!(error.contains(said) && !error.contains("secret"), "{bad}: {error}");
+        }
+    }
+}

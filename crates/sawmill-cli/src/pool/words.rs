@@ -1,0 +1,71 @@
+//! A command line as one string, taken apart as a shell would, but with nothing expanded: `$HOME`, `*` and `;` are
+//! ordinary signs.
+
+/// The words of a line. Quotes hold a word together; a backslash takes the next sign as it is, but not within `'…'`.
+pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut signs = line.chars();
+    while let Some(sign) = signs.next() {
+        match sign {
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                quoted(&mut signs, sign, word)?;
+            }
+            '\\' => {
+                let next =
+                    signs.next().ok_or("it ends with a backslash, after which something is missing")?;
+                word.get_or_insert_default().push(next);
+            }
+            sign if sign.is_whitespace() => words.extend(word.take()),
+            sign => word.get_or_insert_default().push(sign),
+        }
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+/// Adds to the word what stands before the closing quote.
+fn quoted(signs: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Result<(), String> {
+    let open = || format!("a {quote} is opened and not closed");
+    loop {
+        match signs.next().ok_or_else(open)? {
+            sign if sign == quote => return Ok(()),
+            '\\' if quote == '"' => {
+                let next = signs.next().ok_or_else(open)?;
+                if !matches!(next, '"' | '\\') {
+                    word.push('\\');
+                }
+                word.push(next);
+            }
+            sign => word.push(sign),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn words_are_held_together_by_quotes() {
+        for (line, words) in [
+            ("convert in.png  out.jpg\n", &["convert", "in.png", "out.jpg"][..]),
+            ("a 'b c' \"d e\" f\\ g", &["a", "b c", "d e", "f g"]),
+            ("a'b'\"c\" '' \"\"", &["abc", "", ""]),
+            (r#"sh -c "echo \"$HOME\" \\ \n" 'a\b'"#, &["sh", "-c", r#"echo "$HOME" \ \n"#, r"a\b"]),
+            ("a;b | c * > d", &["a;b", "|", "c", "*", ">", "d"]),
+            ("  ", &[]),
+        ] {
+            assert_eq!(split(line).unwrap(), words, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_closed_is_said() {
+        for (line, said) in [("a 'b", "'"), ("a \"b\\\"", "\""), ("a \\", "backslash")] {
+            let error = split(line).unwrap_err();
+            assert!(error.contains(said), "{line:?}: {error}");
+        }
+    }
+}

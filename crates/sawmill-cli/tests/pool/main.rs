@@ -1,0 +1,16 @@
+//! `sawmill pool-worker` on a real Kafka broker: behaviours K1 to K10, by id.
+
+#![cfg(feature = "kafka")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+#![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod claims;
+mod containers;
+mod crowd;
+mod fetching;
+mod instances;
+mod orders;
+mod place;
