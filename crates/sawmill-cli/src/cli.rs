@@ -9,6 +9,8 @@ use crate::{
     bench, cancel, cron, dead, demo, manual, migrate, pause, peek, push, replay, show, status, topic, trim,
     work, workers,
 };
+#[cfg(feature = "serve")]
+use crate::{serve, token};
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]
@@ -87,6 +89,13 @@ pub(crate) enum Command {
     Trim(trim::TrimArgs),
     /// Create the store, or make it what this version needs
     Migrate(migrate::MigrateArgs),
+    /// Serve the store over HTTP: an API, a page for operators, and metrics
+    #[cfg(feature = "serve")]
+    Serve(serve::ServeArgs),
+    /// Create, list and revoke the tokens that `serve` lets people in by
+    #[cfg(feature = "serve")]
+    #[command(subcommand)]
+    Token(token::Command),
     /// Measure what this store does on this machine
     Bench(bench::BenchArgs),
     #[command(hide = true)]

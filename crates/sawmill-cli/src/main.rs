@@ -25,12 +25,16 @@ mod pause;
 mod peek;
 mod push;
 mod replay;
+#[cfg(feature = "serve")]
+mod serve;
 mod session;
 mod settings;
 mod show;
 mod status;
 mod table;
 mod text;
+#[cfg(feature = "serve")]
+mod token;
 mod topic;
 mod trim;
 mod work;
@@ -85,6 +89,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Cron(command) => cron::run(command, &session).await,
             Command::Trim(args) => trim::run(args, &session).await,
             Command::Migrate(args) => migrate::run(args, &session).await,
+            #[cfg(feature = "serve")]
+            Command::Serve(args) => serve::run(args, &session).await,
+            #[cfg(feature = "serve")]
+            Command::Token(command) => token::run(command, &session).await,
             Command::Bench(args) => bench::run(args, &session).await,
             Command::BenchAnswer => bench::answer(),
             Command::Demo(args) => demo::run(args, &session).await,

@@ -1,7 +1,7 @@
 //! Jobs that are out: workers in this process whose messages are pulled over HTTP, and the receipts by which they are answered.
 //!
 //! There is one worker for each topic, group and set of rules that is asked for. It joins with the first pull, and leaves when
-//! nobody has asked for a while and nothing is out, so that what it has in hand goes to others.
+//! nobody has asked for a while: what it has in hand goes to others, and what is out can still be answered.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -144,7 +144,8 @@ impl Jobs {
             .group(&terms.group)
             .name("http")
             .slots(SLOTS)
-            .retry(RetryPolicy::retries(terms.retries));
+            // A retry at once would wait in hand for the next pull, which may never come.
+            .retry(RetryPolicy::retries(terms.retries).immediate(0));
         if terms.ordered {
             builder = builder.ordered();
         }
@@ -196,9 +197,8 @@ impl Jobs {
         locked(&self.out).retain(|_, out| out.until + KEPT > now);
         let mut leaving = Vec::new();
         locked(&self.workers).retain(|_, worker| {
-            let is_idle = worker.asking.load(Ordering::SeqCst) == 0
-                && now.since(*locked(&worker.asked)) > IDLE
-                && worker.puller.get().is_none_or(|puller| puller.worker().state().busy == 0);
+            let is_idle =
+                worker.asking.load(Ordering::SeqCst) == 0 && now.since(*locked(&worker.asked)) > IDLE;
             if is_idle {
                 leaving.push(worker.clone());
             }

@@ -22,6 +22,10 @@ const MOST_PEEKED: usize = 1_000;
 /// The topic with this name; a problem if there is none.
 pub(crate) async fn find(mill: &Sawmill, name: &str) -> Answer<Topic> {
     let name: TopicName = name.parse()?;
+    if name.as_lane().is_some() {
+        let what = format!("{name} is a lane of topic {}", name.base());
+        return Err(Problem::bad(what, "ask for the topic itself, or for its groups and their dead letters"));
+    }
     let found = mill.topics().await?.into_iter().find(|topic| topic.name == name);
     found.ok_or_else(|| {
         Problem::not_found(format!("topic {name} does not exist"), "create it first: PUT /api/v1/topics/NAME")
