@@ -54,12 +54,11 @@ impl Watcher {
                 () = self.app.env.sleep(EVERY) => {}
             }
         }
-        if let Caller::Holder(grant) = &self.caller {
-            match self.app.tokens.grant(&grant.id).await {
-                Ok(None) => return None,
-                // What the store cannot say now it says later.
-                Ok(Some(_)) | Err(_) => {}
-            }
+        // What the store cannot say now it says later.
+        if let Caller::Holder(grant) = &self.caller
+            && let Ok(None) = self.app.tokens.grant(&grant.id).await
+        {
+            return None;
         }
         let caller = self.caller.clone();
         Some(match self.app.board.reports(|topic| caller.sees(topic)).await {

@@ -56,6 +56,7 @@ pub(crate) struct Handed {
 pub(crate) struct Jobs {
     mill: Sawmill,
     env: Env,
+    idle: Duration,
     workers: Mutex<BTreeMap<Terms, Arc<PullWorker>>>,
     out: Mutex<HashMap<String, Out>>,
 }
@@ -88,7 +89,7 @@ impl Drop for Asking<'_> {
 
 impl Jobs {
     pub(crate) fn new(mill: Sawmill, env: Env) -> Self {
-        Self { mill, env, workers: Mutex::default(), out: Mutex::default() }
+        Self { mill, env, idle: IDLE, workers: Mutex::default(), out: Mutex::default() }
     }
 
     /// The next messages; none if none came in time.
@@ -198,7 +199,7 @@ impl Jobs {
         let mut leaving = Vec::new();
         locked(&self.workers).retain(|_, worker| {
             let is_idle =
-                worker.asking.load(Ordering::SeqCst) == 0 && now.since(*locked(&worker.asked)) > IDLE;
+                worker.asking.load(Ordering::SeqCst) == 0 && now.since(*locked(&worker.asked)) > self.idle;
             if is_idle {
                 leaving.push(worker.clone());
             }
@@ -239,5 +240,72 @@ pub(crate) async fn look_after(app: Weak<App>) {
         if let Some(app) = app.upgrade() {
             app.jobs.look();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn furnished() -> Jobs {
+        let mill = Sawmill::open("memory:").await.unwrap();
+        mill.create_topic("orders").await.unwrap();
+        Jobs { idle: Duration::ZERO, ..Jobs::new(mill, Env::system()) }
+    }
+
+    fn terms() -> Terms {
+        let (topic, group) = ("orders".to_owned(), "default".to_owned());
+        Terms { topic, group, ordered: false, at_most_once: false, retries: 1 }
+    }
+
+    fn ask(most: usize, wait: Duration) -> Ask {
+        Ask { most, wait, limit: Duration::from_secs(60) }
+    }
+
+    async fn until(jobs: &Jobs, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let waiting = async {
+            while !holds().await {
+                jobs.env.sleep(Duration::from_millis(10)).await;
+            }
+        };
+        jobs.env.within(Duration::from_secs(60), waiting).await.expect(what);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_nobody_asks_leaves_and_what_is_out_can_still_be_answered() {
+        let jobs = furnished().await;
+        jobs.mill.push("orders", "x").await.unwrap();
+        let handed = jobs.pull(&terms(), &ask(1, Duration::from_secs(50))).await.unwrap();
+        jobs.env.sleep(Duration::from_millis(5)).await;
+        jobs.look();
+        assert!(locked(&jobs.workers).is_empty());
+        jobs.take("orders", &handed[0].receipt).unwrap().done().await.unwrap();
+        until(&jobs, "it has left", async || jobs.mill.members("default").await.unwrap().is_empty()).await;
+        assert_eq!(jobs.mill.status("orders", "default").await.unwrap().done, 1);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_is_asked_stays() {
+        let jobs = furnished().await;
+        let (terms, ask) = (terms(), ask(3, Duration::from_millis(300)));
+        let look = async {
+            jobs.env.sleep(Duration::from_millis(100)).await;
+            jobs.look();
+            locked(&jobs.workers).len()
+        };
+        let (pulled, workers) = tokio::join!(jobs.pull(&terms, &ask), look);
+        assert_eq!((pulled.unwrap().len(), workers), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn a_topic_that_is_deleted_meanwhile_is_said_to_be_gone() {
+        let jobs = furnished().await;
+        let (terms, ask) = (terms(), ask(1, Duration::from_secs(50)));
+        let delete = async {
+            jobs.env.sleep(Duration::from_millis(300)).await;
+            jobs.mill.delete_topic("orders").await.unwrap();
+        };
+        let (pulled, ()) = tokio::join!(jobs.pull(&terms, &ask), delete);
+        assert_eq!(pulled.err().unwrap().status, StatusCode::NOT_FOUND);
     }
 }
