@@ -276,7 +276,7 @@ async function letterPage(topic, group, id) {
   const headers = Object.entries(letter.headers).map(([name, value]) => `${name}: ${value}`).join("\n");
   main.replaceChildren(el("h1", {}, `Letter ${id}`),
     facts([["Topic", topicLink(topic)], ["Group", link(back, group)], ["Key", letter.key ?? letter.key_base64], ["Pushed", letter.pushed_at],
-      ["Died", letter.died_at], ["Failed", `${count(letter.failed_attempts)} times`], ["Reason", letter.reason]]),
+      ["Died", letter.died_at], ["Failed", letter.failed_attempts === 1 ? "once" : `${count(letter.failed_attempts)} times`], ["Reason", letter.reason]]),
     ...(isAdmin() ? [el("div", { class: "row" }, button("Resend", act("retry", "Resent.")), button("Drop", act("drop", "Dropped."), { class: "danger" }))] : []),
     el("h2", {}, `Payload (${count(letter.payload_bytes)} bytes)`), el("pre", { id: "payload", tabindex: "0" }, payload(letter)),
     ...(headers ? [el("h2", {}, "Headers"), el("pre", { tabindex: "0" }, headers)] : []),
