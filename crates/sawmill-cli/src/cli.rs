@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::log::LogLevel;
 use crate::{
-    bench, cancel, cron, dead, demo, manual, migrate, pause, peek, push, replay, show, status, topic, trim,
-    work, workers,
+    bench, cancel, cron, dead, demo, doctor, manual, migrate, pause, peek, push, replay, show, status, topic,
+    trim, work, workers,
 };
 #[cfg(feature = "serve")]
 use crate::{serve, token};
@@ -89,6 +89,8 @@ pub(crate) enum Command {
     Trim(trim::TrimArgs),
     /// Create the store, or make it what this version needs
     Migrate(migrate::MigrateArgs),
+    /// Say what is wrong with the store, and what to do about it
+    Doctor(doctor::DoctorArgs),
     /// Serve the store over HTTP: an API, a page for operators, and metrics
     #[cfg(feature = "serve")]
     Serve(serve::ServeArgs),

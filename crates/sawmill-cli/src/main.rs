@@ -10,6 +10,7 @@ mod cli;
 mod cron;
 mod dead;
 mod demo;
+mod doctor;
 mod engines;
 mod failure;
 mod group;
@@ -89,6 +90,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Cron(command) => cron::run(command, &session).await,
             Command::Trim(args) => trim::run(args, &session).await,
             Command::Migrate(args) => migrate::run(args, &session).await,
+            Command::Doctor(args) => doctor::run(args, &session).await,
             #[cfg(feature = "serve")]
             Command::Serve(args) => serve::run(args, &session).await,
             #[cfg(feature = "serve")]

@@ -15,7 +15,7 @@ use support::library::Library;
 const DOCUMENT: &str = include_str!("../JSON.md");
 
 /// The commands that this file runs. Others have tests of their own for what they print.
-const ELSEWHERE: &[&str] = &["work", "serve"];
+const ELSEWHERE: &[&str] = &["work", "serve", "doctor"];
 
 /// The fields that the document gives to each command.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {

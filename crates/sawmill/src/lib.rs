@@ -223,7 +223,8 @@
 //! # Watching
 //!
 //! [`observe`] lists what can be watched, under names that stay: a span around each run of a handler, log events and metrics.
-//! [`events`](Sawmill::events) is a stream of what happens in the process, and [`Worker::state`] says what a worker does now.
+//! [`events`](Sawmill::events) is a stream of what happens in the process, and [`Worker::state`] says what a worker does now. [`look`](Sawmill::look) tells whether groups keep up, and
+//! [`check_up`](Sawmill::check_up) what is wrong with a store.
 //!
 //! # Engines
 //!
@@ -234,6 +235,7 @@
 
 mod access;
 mod cancel;
+mod checkup;
 pub mod claim;
 pub mod clock;
 mod crew;
@@ -278,6 +280,7 @@ pub mod words;
 mod worker;
 
 pub use access::{Access, Grant};
+pub use checkup::Finding;
 pub use claim::{Token, WorkerId};
 pub use clock::Timestamp;
 pub use crew::MemberInfo;
