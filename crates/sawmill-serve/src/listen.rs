@@ -68,7 +68,7 @@ async fn talk(app: Arc<App>, router: Router, stream: TcpStream, peer: Peer, stop
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(app.options.patience)
-            .max_buf_size(MOST_HEAD.max(8 << 10))
+            .max_buf_size(MOST_HEAD)
             .serve_connection(TokioIo::new(stream), answer)
     );
     // Who hangs up early, or says nothing, has no answer; nobody else is the worse for it.

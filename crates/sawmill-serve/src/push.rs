@@ -134,10 +134,14 @@ impl One {
 /// A string is taken as text, and anything else as the JSON that it is.
 fn payload(json: Option<Box<RawValue>>, base64: Option<String>) -> Answer<Bytes> {
     match (json, base64) {
-        (Some(json), None) => Ok(match serde_json::from_str::<String>(json.get()) {
-            Ok(text) => text.into(),
-            Err(_) => json.get().to_owned().into(),
-        }),
+        (Some(json), None) if json.get().starts_with('"') => {
+            let text = serde_json::from_str::<String>(json.get());
+            text.map(Bytes::from).map_err(|error| {
+                let what = format!("\"payload\" is no text: {error}");
+                Problem::bad(what, "send text as Unicode, and bytes in \"payload_base64\"")
+            })
+        }
+        (Some(json), None) => Ok(json.get().to_owned().into()),
         (None, Some(base64)) => BASE64_STANDARD.decode(base64).map(Bytes::from).map_err(|error| {
             Problem::bad(
                 format!("\"payload_base64\" is no base64: {error}"),

@@ -149,7 +149,7 @@ async fn pushes_that_make_no_sense_are_refused_and_push_nothing() {
         ("[]", "the body cannot be understood"),
         ("", "no \\\"payload\\\""),
         (r#"{"payload": "a", "colour": "red"}"#, "colour"),
-        (r#"{"payload": "\ud800"}"#, "ud800"),
+        (r#"{"payload": "\ud800"}"#, "no text"),
         (r#"{"payload": "a", "payload_base64": "AA=="}"#, "both"),
         (r#"{"payload_base64": "?"}"#, "no base64"),
         (r#"{"payload": "a", "at": "tomorrow"}"#, "no time"),
@@ -168,11 +168,7 @@ async fn pushes_that_make_no_sense_are_refused_and_push_nothing() {
     ] {
         let reply =
             place.send(&format!("POST {EMAILS}/messages"), &["Content-Type: application/json"], body).await;
-        match body {
-            // What cannot be told from text is what was sent, as it is.
-            r#"{"payload": "\ud800"}"# if reply.status == 201 => continue,
-            _ => reply.refused(400),
-        }
+        reply.refused(400);
         assert!(reply.body.contains(said), "{body}: {}", reply.body);
     }
     let key = "k".repeat(2000);
@@ -180,5 +176,5 @@ async fn pushes_that_make_no_sense_are_refused_and_push_nothing() {
     too_large.refused(413);
     push(&place, json!({ "payload": "x".repeat(17 << 20) })).await.refused(413);
     let status = place.mill.status("emails", "default").await.unwrap();
-    assert!(status.waiting <= 1 && status.scheduled == 0, "{status:?}");
+    assert_eq!((status.waiting, status.scheduled), (0, 0));
 }
