@@ -8,9 +8,11 @@ use crate::log::LogLevel;
 #[cfg(feature = "kafka")]
 use crate::pool;
 use crate::{
-    bench, cancel, cron, dead, demo, manual, migrate, pause, peek, push, replay, show, status, topic, trim,
-    work, workers,
+    bench, cancel, cron, dead, demo, doctor, manual, migrate, pause, peek, push, replay, show, status, topic,
+    trim, work, workers,
 };
+#[cfg(feature = "serve")]
+use crate::{serve, token};
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]
@@ -92,6 +94,15 @@ pub(crate) enum Command {
     Trim(trim::TrimArgs),
     /// Create the store, or make it what this version needs
     Migrate(migrate::MigrateArgs),
+    /// Say what is wrong with the store, and what to do about it
+    Doctor(doctor::DoctorArgs),
+    /// Serve the store over HTTP: an API, a page for operators, and metrics
+    #[cfg(feature = "serve")]
+    Serve(serve::ServeArgs),
+    /// Create, list and revoke the tokens that `serve` lets people in by
+    #[cfg(feature = "serve")]
+    #[command(subcommand)]
+    Token(token::Command),
     /// Measure what this store does on this machine
     Bench(bench::BenchArgs),
     #[command(hide = true)]

@@ -10,6 +10,7 @@ mod cli;
 mod cron;
 mod dead;
 mod demo;
+mod doctor;
 mod engines;
 mod failure;
 mod group;
@@ -27,12 +28,16 @@ mod peek;
 mod pool;
 mod push;
 mod replay;
+#[cfg(feature = "serve")]
+mod serve;
 mod session;
 mod settings;
 mod show;
 mod status;
 mod table;
 mod text;
+#[cfg(feature = "serve")]
+mod token;
 mod topic;
 mod trim;
 mod work;
@@ -97,6 +102,11 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Cron(command) => cron::run(command, &session).await,
             Command::Trim(args) => trim::run(args, &session).await,
             Command::Migrate(args) => migrate::run(args, &session).await,
+            Command::Doctor(args) => doctor::run(args, &session).await,
+            #[cfg(feature = "serve")]
+            Command::Serve(args) => serve::run(args, &session).await,
+            #[cfg(feature = "serve")]
+            Command::Token(command) => token::run(command, &session).await,
             Command::Bench(args) => bench::run(args, &session).await,
             Command::BenchAnswer => bench::answer(),
             Command::Demo(args) => demo::run(args, &session).await,

@@ -37,6 +37,13 @@ const BREATHER: Duration = Duration::from_millis(100);
 #[serde(try_from = "String")]
 pub(crate) struct Address(SocketAddr);
 
+impl Address {
+    #[cfg(feature = "serve")]
+    pub(crate) fn socket(self) -> SocketAddr {
+        self.0
+    }
+}
+
 impl FromStr for Address {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -72,14 +79,20 @@ pub(crate) async fn serve(Address(address): Address, env: &Env) -> Result<(), Fa
     };
     let listener = TcpListener::bind(address).await.map_err(wrong)?;
     let address = listener.local_addr().map_err(wrong)?;
+    let recorder = count(env)?;
+    env.spawn(listen(listener, recorder, env.clone()));
+    tracing::info!("metrics at http://{address}/metrics");
+    Ok(())
+}
+
+/// Counts from now on. To be called before a store is opened, and once.
+pub(crate) fn count(env: &Env) -> Result<PrometheusHandle, Failure> {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| Failure::failed(format!("metrics cannot be counted: {error}")))?;
     env.spawn(upkeep(recorder.clone(), env.clone()));
-    env.spawn(listen(listener, recorder, env.clone()));
-    tracing::info!("metrics at http://{address}/metrics");
-    Ok(())
+    Ok(recorder)
 }
 
 async fn upkeep(recorder: PrometheusHandle, env: Env) {

@@ -22,6 +22,9 @@ pub(crate) struct File {
     pub(crate) log_level: Option<LogLevel>,
     #[serde(default)]
     pub(crate) work: work::Settings,
+    #[cfg(feature = "serve")]
+    #[serde(default)]
+    pub(crate) serve: crate::serve::Settings,
     /// What the file says, as it is written there.
     #[serde(skip)]
     pub(crate) written: toml::Table,

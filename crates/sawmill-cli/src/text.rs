@@ -5,6 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use sawmill::Timestamp;
+pub(crate) use sawmill::words::{count, counted, rate, span};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -85,49 +86,6 @@ pub(crate) fn ago(time: Timestamp, now: Timestamp) -> String {
         (Duration::ZERO, ahead) => format!("in {}", span(ahead)),
         (past, _) => format!("{} ago", span(past)),
     }
-}
-
-/// A rate: `120/s`, `0.4/s`.
-pub(crate) fn rate(per_second: f64) -> String {
-    match per_second {
-        rate if rate >= 9.95 => format!("{}/s", count(rate.round() as u64)),
-        rate if rate > 0.0 => format!("{:.1}/s", rate.max(0.1)),
-        _ => "0/s".to_owned(),
-    }
-}
-
-/// A span of time in its largest unit or two: `3 ms`, `12 s`, `4 min`, `2 h 5 min`, `3 d`.
-pub(crate) fn span(duration: Duration) -> String {
-    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    match millis {
-        0..SECOND => format!("{millis} ms"),
-        SECOND..MINUTE => format!("{} s", millis / SECOND),
-        MINUTE..HOUR => format!("{} min", millis / MINUTE),
-        HOUR..DAY => match millis % HOUR / MINUTE {
-            0 => format!("{} h", millis / HOUR),
-            minutes => format!("{} h {minutes} min", millis / HOUR),
-        },
-        _ => format!("{} d", millis / DAY),
-    }
-}
-
-/// A count with its thousands apart: `12,400`.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A count and its noun: `1 message`, `12,400 messages`.
-pub(crate) fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", count(number))
 }
 
 /// A size in bytes: `900 B`, `1.5 KiB`.
@@ -227,14 +185,6 @@ mod tests {
 
     #[test]
     fn people_read_these() {
-        assert_eq!(span(Duration::from_millis(3)), "3 ms");
-        assert_eq!(span(Duration::from_secs(245)), "4 min");
-        assert_eq!(span(Duration::from_secs(7_500)), "2 h 5 min");
-        assert_eq!(span(Duration::from_secs(3 * 86_400)), "3 d");
-        assert_eq!(
-            (count(7), count(999), count(12_400), count(1_000_000)),
-            ("7".into(), "999".into(), "12,400".into(), "1,000,000".into())
-        );
         assert_eq!(
             (size(900), size(1536), size(5 << 20)),
             ("900 B".into(), "1.5 KiB".into(), "5.0 MiB".into())
@@ -243,10 +193,6 @@ mod tests {
         let (past, ahead) = (now - Duration::from_secs(245), now + Duration::from_secs(7_200));
         assert_eq!(date(past, now), "2026-11-15 07:55:55 UTC (4 min ago)");
         assert_eq!((ago(ahead, now), ago(now, now)), ("in 2 h".into(), "now".into()));
-        assert_eq!(
-            (rate(0.0), rate(0.04), rate(2.5), rate(9.96), rate(12_400.4)),
-            ("0/s".into(), "0.1/s".into(), "2.5/s".into(), "10/s".into(), "12,400/s".into())
-        );
         assert_eq!(preview(b"a\nb\xff", 10), "a\\nb\u{fffd}");
         assert_eq!(printable("a\tb\u{1b}[31m"), "a\tb\\u{1b}[31m");
         assert_eq!(preview("äöüß".as_bytes(), 3), "äöü…");

@@ -15,7 +15,7 @@ use support::library::Library;
 const DOCUMENT: &str = include_str!("../JSON.md");
 
 /// The commands that this file runs. Others have tests of their own for what they print.
-const ELSEWHERE: &[&str] = &["work"];
+const ELSEWHERE: &[&str] = &["work", "serve", "doctor"];
 
 /// The fields that the document gives to each command.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
@@ -67,6 +67,7 @@ struct Furnished {
     worker: Option<sawmill::Worker>,
     waiting: String,
     dead: Vec<String>,
+    token: String,
 }
 
 impl Furnished {
@@ -98,7 +99,8 @@ impl Furnished {
         });
         support::until("the note is told", || place.json(&["workers"])[0]["running"][0].is_object());
         let [waiting, _] = [text(), bytes()].map(|push| library.pushed("emails", push));
-        Self { place, library, worker: Some(worker), waiting, dead }
+        let token = place.json(&["token", "create", "--access", "r"])[0]["id"].as_str().unwrap().to_owned();
+        Self { place, library, worker: Some(worker), waiting, dead, token }
     }
 
     /// How each command is run: several times, if one run does not show all its fields.
@@ -134,6 +136,9 @@ impl Furnished {
             ("cron remove", vec![vec!["emails", "text"]]),
             ("trim", vec![vec!["emails"]]),
             ("migrate", vec![vec![]]),
+            ("token create", vec![vec!["--topic", "emails", "--access", "w", "--note", "the shop"]]),
+            ("token list", vec![vec![]]),
+            ("token revoke", vec![vec![&self.token]]),
         ]
     }
 }

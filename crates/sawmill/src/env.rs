@@ -44,6 +44,13 @@ impl Env {
         Self { clock: Arc::new(clock), dice: Arc::new(dice), spawner: Arc::new(spawner) }
     }
 
+    /// The same, by another clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
     /// Now, on the steady clock.
     pub fn now(&self) -> Moment {
         self.clock.now()

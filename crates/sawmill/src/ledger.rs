@@ -188,6 +188,16 @@ impl EntryKey {
         Self(format!("schedules/{}/", topic.uid))
     }
 
+    /// What the holder of a secret may do.
+    pub fn grant(id: &str) -> Self {
+        Self(format!("grants/{id}"))
+    }
+
+    /// Before all that says what holders of secrets may do.
+    pub fn grants() -> Self {
+        Self("grants/".to_owned())
+    }
+
     /// Who looks after a topic.
     pub fn duty(topic: &Topic) -> Self {
         Self(format!("duties/{}/keeper", topic.uid))

@@ -215,10 +215,16 @@
 //!
 //! [`testing`] is a kit that runs your handlers in memory, in milliseconds, with a clock that the test moves.
 //!
+//! # Access
+//!
+//! A [`Grant`] says what the holder of a secret may do, by [`Access`], for those that serve a store to others. The crate
+//! `sawmill-serve` does so over HTTP.
+//!
 //! # Watching
 //!
 //! [`observe`] lists what can be watched, under names that stay: a span around each run of a handler, log events and metrics.
-//! [`events`](Sawmill::events) is a stream of what happens in the process, and [`Worker::state`] says what a worker does now.
+//! [`events`](Sawmill::events) is a stream of what happens in the process, and [`Worker::state`] says what a worker does now. [`look`](Sawmill::look) tells whether groups keep up, and
+//! [`check_up`](Sawmill::check_up) what is wrong with a store.
 //!
 //! # Engines
 //!
@@ -227,7 +233,9 @@
 //! [`Capabilities`], and asking for what it cannot do is an error that says who can. [`Sawmill::options`] opens a store with
 //! an engine of one's own, a namespace, or a ledger that is kept elsewhere than the messages.
 
+mod access;
 mod cancel;
+mod checkup;
 pub mod claim;
 pub mod clock;
 mod crew;
@@ -254,6 +262,7 @@ mod peek;
 pub mod planted;
 mod producer;
 mod push;
+mod report;
 mod retry;
 pub mod ring;
 mod schedule;
@@ -265,9 +274,13 @@ mod timetable;
 pub mod topic;
 mod trim;
 mod unique;
+mod verdict;
 mod whereabouts;
+pub mod words;
 mod worker;
 
+pub use access::{Access, Grant};
+pub use checkup::Finding;
 pub use claim::{Token, WorkerId};
 pub use clock::Timestamp;
 pub use crew::MemberInfo;
@@ -285,6 +298,7 @@ pub use payload::Json;
 #[cfg(feature = "prost")]
 pub use payload::Proto;
 pub use producer::Producer;
+pub use report::{GroupReport, Look};
 pub use retry::{Failure, RetryPolicy};
 pub use schedule::{Missed, Schedule};
 pub use seek::Since;

@@ -56,6 +56,19 @@
 //! | `sawmill_slots` | gauge | `group` | slots of the workers of this process |
 //! | `sawmill_busy` | gauge | `group` | slots that run a handler |
 //!
+//! These are of the store and not of the process: who serves them (`sawmill serve` does) looks when asked.
+//!
+//! | name | kind | labels | what |
+//! |---|---|---|---|
+//! | `sawmill_waiting` | gauge | `topic`, `group` | messages that are due and not handed out |
+//! | `sawmill_oldest_seconds` | gauge | `topic`, `group` | the age of the oldest of them; 0 if there is none |
+//! | `sawmill_scheduled` | gauge | `topic`, `group` | messages that are not due yet |
+//! | `sawmill_claimed` | gauge | `topic`, `group` | messages in the hands of workers |
+//! | `sawmill_retrying` | gauge | `topic`, `group` | messages that failed and are tried again |
+//! | `sawmill_dead` | gauge | `topic`, `group` | dead letters |
+//! | `sawmill_paused` | gauge | `topic`, `group` | 1 if the group is paused |
+//! | `sawmill_workers` | gauge | `topic`, `group` | workers of the group on this topic |
+//!
 //! The outcomes `done`, `dead`, `dropped` and `cancelled` are counted when the ledger has them, so that over all workers they are exactly
 //! what [`status`](crate::Sawmill::status) says; a worker that dies, or loses its claim, counts nothing that another one does
 //! again. `retried` and `snoozed` count attempts, when the handler ends.
@@ -158,6 +171,22 @@ pub mod metric {
     pub const SLOTS: &str = "sawmill_slots";
     /// Slots that run a handler.
     pub const BUSY: &str = "sawmill_busy";
+    /// Messages that are due and not handed out.
+    pub const WAITING: &str = "sawmill_waiting";
+    /// The age of the oldest message that waits.
+    pub const OLDEST_SECONDS: &str = "sawmill_oldest_seconds";
+    /// Messages that are not due yet.
+    pub const SCHEDULED: &str = "sawmill_scheduled";
+    /// Messages in the hands of workers.
+    pub const CLAIMED: &str = "sawmill_claimed";
+    /// Messages that failed and are tried again.
+    pub const RETRYING: &str = "sawmill_retrying";
+    /// Dead letters.
+    pub const DEAD: &str = "sawmill_dead";
+    /// Whether a group is paused.
+    pub const PAUSED: &str = "sawmill_paused";
+    /// Workers of a group on a topic.
+    pub const WORKERS: &str = "sawmill_workers";
 }
 
 /// What a handler's end is called: values of the field and the label `outcome`.

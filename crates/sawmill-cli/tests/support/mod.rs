@@ -187,6 +187,11 @@ impl Running {
         Ended { code: status.code(), stdout: gather(&mut self.stdout), stderr: gather(&mut self.stderr) }
     }
 
+    /// What it has printed on stdout so far.
+    pub fn stdout(&self) -> String {
+        self.stdout.as_ref().map_or_else(String::new, Collector::said)
+    }
+
     /// What it has said on stderr so far.
     pub fn stderr(&self) -> String {
         self.stderr.as_ref().unwrap().said()

@@ -63,6 +63,22 @@ async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (
 }
 
 #[tokio::test]
+async fn g17_a_job_may_have_a_time_limit_of_its_own() {
+    on_each(async |mill| {
+        mill.push_many("orders", numbered(0..2)).await.unwrap();
+        let puller = worker(&mill).retry(RetryPolicy::none()).pull().await.unwrap();
+        let short = soon("there is one", puller.pull_for(Duration::from_millis(20))).await.unwrap();
+        let usual = soon("there is another", puller.pull()).await.unwrap();
+        let letters = mill.dead_letters("orders", "default").await.unwrap();
+        eventually("it is late", async || letters.list(9).await.unwrap().len() == 1).await;
+        assert_eq!(short.done().await.unwrap_err().kind(), ErrorKind::Late);
+        usual.done().await.unwrap();
+        puller.worker().stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn g17_nothing_is_taken_that_nobody_asks_for() {
     on_each(async |mill| {
         mill.push_many("orders", numbered(0..20)).await.unwrap();

@@ -62,8 +62,14 @@ impl Puller {
     ///
     /// Several may wait at once. To wait no longer loses nothing: no message is taken before it is returned.
     pub async fn pull(&self) -> Option<Job> {
+        self.pull_for(self.worker.shared.builder.timeout.unwrap_or(LIMIT)).await
+    }
+
+    /// As [`pull`](Puller::pull), for a job that is to be answered within this time, whatever the
+    /// [timeout](WorkerBuilder::timeout) is.
+    pub async fn pull_for(&self, limit: Duration) -> Option<Job> {
         let shared = &self.worker.shared;
-        if let Some(job) = take(shared) {
+        if let Some(job) = take(shared, limit) {
             return Some(job);
         }
         let _asking = Asking::new(shared);
@@ -73,7 +79,7 @@ impl Puller {
             if shared.stop.is_cancelled() {
                 return None;
             }
-            if let Some(job) = take(shared) {
+            if let Some(job) = take(shared, limit) {
                 return Some(job);
             }
             tokio::select! {
@@ -121,7 +127,7 @@ impl Drop for Asking<'_> {
 }
 
 /// Takes a message from the bench, if one may start now.
-fn take(shared: &Arc<Shared>) -> Option<Job> {
+fn take(shared: &Arc<Shared>, limit: Duration) -> Option<Job> {
     let now = shared.env().now();
     let start = {
         let mut bench = shared.bench();
@@ -131,7 +137,6 @@ fn take(shared: &Arc<Shared>) -> Option<Job> {
         return None;
     }
     let context = Attempt::new(shared, now).context(&start);
-    let limit = shared.builder.timeout.unwrap_or(LIMIT);
     let time = Arc::new(Time { until: Mutex::new(Some(now + limit)), limit });
     let (answer, answered) = oneshot::channel();
     let span = shared.saw_start(&start, now);

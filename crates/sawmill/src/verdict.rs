@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::text;
+use crate::words;
 
 /// Who gets to messages sooner than this is not behind.
 const PROMPT: Duration = Duration::from_secs(5);
@@ -161,7 +161,7 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wait = |waiting: u64| {
-            format!("{} wait{}", text::counted(waiting, "message"), if waiting == 1 { "s" } else { "" })
+            format!("{} wait{}", words::counted(waiting, "message"), if waiting == 1 { "s" } else { "" })
         };
         match self {
             Self::Idle => f.write_str("idle"),
@@ -171,7 +171,7 @@ impl fmt::Display for Verdict {
             Self::Paused { waiting } => write!(f, "paused; {}", wait(*waiting)),
             Self::NoWorkers { waiting: 0, .. } => f.write_str("no workers"),
             Self::NoWorkers { waiting, oldest } => {
-                write!(f, "no workers; {}, oldest {}", wait(*waiting), text::span(*oldest))
+                write!(f, "no workers; {}, oldest {}", wait(*waiting), words::span(*oldest))
             }
             Self::NoGroups { waiting: 0 } => f.write_str("no groups yet"),
             Self::NoGroups { waiting } => write!(f, "no groups yet; {}", wait(*waiting)),
@@ -181,23 +181,23 @@ impl fmt::Display for Verdict {
 
 impl fmt::Display for Behind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "behind by {}", text::counted(self.waiting, "message"))?;
+        write!(f, "behind by {}", words::counted(self.waiting, "message"))?;
         match self.rates {
-            Some(rates) if rates.is_growing() => write!(f, ", growing {}", text::rate(rates.growth))?,
-            Some(rates) if rates.is_shrinking() => write!(f, ", shrinking {}", text::rate(-rates.growth))?,
+            Some(rates) if rates.is_growing() => write!(f, ", growing {}", words::rate(rates.growth))?,
+            Some(rates) if rates.is_shrinking() => write!(f, ", shrinking {}", words::rate(-rates.growth))?,
             Some(_) => f.write_str(", neither growing nor shrinking")?,
             None => {}
         }
-        write!(f, "; oldest {}", text::span(self.oldest))?;
+        write!(f, "; oldest {}", words::span(self.oldest))?;
         match (self.outlook, self.rates) {
             (Outlook::Unknown, _) => Ok(()),
             (Outlook::NothingFinished, Some(Rates { over, .. })) => {
-                write!(f, "; nothing was finished in {}", text::span(over))
+                write!(f, "; nothing was finished in {}", words::span(over))
             }
             (Outlook::NothingFinished, None) => Ok(()),
-            (Outlook::DoneIn(time), _) => write!(f, "; at this rate done in {}", text::span(time)),
+            (Outlook::DoneIn(time), _) => write!(f, "; at this rate done in {}", words::span(time)),
             (Outlook::Never { more_workers }, _) => {
-                write!(f, "; at this rate never, {} would do", text::counted(more_workers, "more worker"))
+                write!(f, "; at this rate never, {} would do", words::counted(more_workers, "more worker"))
             }
         }
     }

@@ -1,0 +1,223 @@
+//! `sawmill serve`: the store over HTTP: an API, a page for operators, and metrics.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use clap::Args;
+use sawmill_serve::{Door, Options, Server};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+use crate::metrics::{self, Address};
+use crate::output::note;
+use crate::session::Session;
+use crate::text;
+
+const DEFAULT_PORT: u16 = 7171;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It listens on this machine alone, and there needs no token unless some exist or --require-tokens is
+given. Where others can reach it, it always does: `sawmill token create` makes one. It does not
+encrypt: put a proxy before it that does, name it with --allow-host, and use --secure-cookies.
+
+The API is described at /openapi.json, metrics are at /metrics, and /healthz says whether the store
+answers. What was pulled and is not answered when it stops is given back, and run again.
+
+Examples:
+  sawmill serve
+  sawmill serve --listen 0.0.0.0:7171 --allow-host queue.example.com --secure-cookies
+  sawmill serve --listen 0 --json")]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What may stand in the file, too.
+#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Settings {
+    /// Where to listen; only a port is open to this machine alone [default: 127.0.0.1:7171]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<Address>,
+    /// Let nobody in without a token, on this machine neither
+    #[arg(long, num_args = 0, default_missing_value = "true")]
+    require_tokens: Option<bool>,
+    /// A name by which it may be called, beside localhost and bare addresses; may be given several times
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Have browsers send the login over encrypted connections alone
+    #[arg(long, num_args = 0, default_missing_value = "true")]
+    secure_cookies: Option<bool>,
+    /// The most bytes of a request [default: 24M]
+    #[arg(long, value_name = "SIZE")]
+    body_limit: Option<Size>,
+    /// The most requests a second of each token, and of each address without one [default: 2000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate_limit: Option<u32>,
+}
+
+/// A number of bytes, as people write it.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+struct Size(usize);
+
+impl std::str::FromStr for Size {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match usize::try_from(text::bytes(text)?) {
+            Ok(bytes) if bytes > 0 => Ok(Self(bytes)),
+            _ => Err(format!("{text:?} lets nothing in: choose a size like 24M")),
+        }
+    }
+}
+
+impl TryFrom<String> for Size {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl Settings {
+    /// These, and where they say nothing the others.
+    fn over(&self, weaker: &Settings) -> Settings {
+        let hosts = if self.allow_host.is_empty() { &weaker.allow_host } else { &self.allow_host };
+        Settings {
+            listen: self.listen.or(weaker.listen),
+            require_tokens: self.require_tokens.or(weaker.require_tokens),
+            allow_host: hosts.clone(),
+            secure_cookies: self.secure_cookies.or(weaker.secure_cookies),
+            body_limit: self.body_limit.or(weaker.body_limit),
+            rate_limit: self.rate_limit.or(weaker.rate_limit),
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listen.map_or_else(|| ([127, 0, 0, 1], DEFAULT_PORT).into(), Address::socket)
+    }
+}
+
+/// Where it can be found, as it is printed.
+#[derive(Debug, Serialize)]
+struct Serving {
+    url: String,
+    needs_token: bool,
+}
+
+pub(crate) async fn run(args: ServeArgs, session: &Session) -> Result<(), Failure> {
+    let settings = args.settings.over(&session.file.serve);
+    let recorder = metrics::count(&session.env)?;
+    let stop = stopped_by_signals(session)?;
+    let mill = session.open().await?;
+    let door = door(&settings, mill.grants().await?.is_empty())?;
+    let (listener, address) = listen(settings.address()).await?;
+    let usual = Options::default();
+    let options = Options {
+        door,
+        hosts: settings.allow_host.clone(),
+        most_bytes: settings.body_limit.map_or(usual.most_bytes, |size| size.0),
+        most_per_second: settings.rate_limit.unwrap_or(usual.most_per_second),
+        secure_cookies: settings.secure_cookies.unwrap_or(false),
+        metrics: Some(Arc::new(move || recorder.render())),
+        ..usual
+    };
+    let serving = Serving { url: format!("http://{address}/"), needs_token: door == Door::Tokens };
+    let server = Server::new(mill, session.env.clone(), options);
+    session.out.object(&serving, |serving| serving.url.clone())?;
+    note(match (door, address.ip().is_loopback()) {
+        (Door::Open, _) => "Whoever can use this machine may do everything here; nobody else gets in.",
+        (Door::Tokens, true) => "Each request needs a token: `sawmill token list` shows those there are.",
+        (Door::Tokens, false) => {
+            "Others can reach it: each request needs a token (`sawmill token list`). It does not encrypt: use a proxy that does."
+        }
+    });
+    server.listen(listener, stop).await;
+    Ok(())
+}
+
+/// Who is let in. Where others can reach the server, those who have a token; and there has to be one.
+fn door(settings: &Settings, has_no_tokens: bool) -> Result<Door, Failure> {
+    let (address, is_required) = (settings.address(), settings.require_tokens.unwrap_or(false));
+    let is_local = address.ip().is_loopback();
+    match (is_local && !is_required, has_no_tokens) {
+        (true, true) => Ok(Door::Open),
+        (_, false) => Ok(Door::Tokens),
+        (false, true) => {
+            let why = if is_local { "--require-tokens is given" } else { "others can reach it" };
+            Err(Failure::usage(format!(
+                "serving at {address} needs a token, as {why}, and there is none: make one with `sawmill token create --access admin`"
+            )))
+        }
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+    let wrong = |error: std::io::Error| {
+        Failure::failed(format!(
+            "nothing can be served at {address}: {error}: end what listens there, or choose another --listen address"
+        ))
+    };
+    let listener = TcpListener::bind(address).await.map_err(wrong)?;
+    let address = listener.local_addr().map_err(wrong)?;
+    Ok((listener, address))
+}
+
+/// Cancelled when somebody wants the program to end. The second time it ends at once.
+fn stopped_by_signals(session: &Session) -> Result<CancellationToken, Failure> {
+    let wrong = |error| Failure::failed(format!("signals cannot be heard: {error}"));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(wrong)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(wrong)?;
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    session.env.spawn(async move {
+        loop {
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if asked.is_cancelled() {
+                std::process::exit(1);
+            }
+            asked.cancel();
+        }
+    });
+    Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(listen: &str, require_tokens: bool) -> Settings {
+        let listen = Some(listen.parse().unwrap());
+        Settings { listen, require_tokens: Some(require_tokens), ..Settings::default() }
+    }
+
+    #[test]
+    fn q21_where_others_can_reach_it_a_token_is_needed() {
+        assert_eq!(door(&Settings::default(), true).unwrap(), Door::Open);
+        assert_eq!(door(&settings("7171", false), false).unwrap(), Door::Tokens, "there are some");
+        assert_eq!(door(&settings("0.0.0.0:7171", false), false).unwrap(), Door::Tokens);
+        for (listen, is_required) in [("0.0.0.0:7171", false), ("[::]:7171", false), ("127.0.0.1:1", true)] {
+            let said = door(&settings(listen, is_required), true).unwrap_err().to_string();
+            assert!(said.contains("sawmill token create"), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_file_has_the_names_of_the_flags() {
+        let all = "listen = '0.0.0.0:1'\nrequire-tokens = true\nallow-host = ['q.example']\n\
+                   secure-cookies = true\nbody-limit = '1M'\nrate-limit = 5";
+        let file: Settings = toml::from_str(all).unwrap();
+        assert_eq!(Settings::default().over(&file), file, "every one is merged");
+        assert_eq!(settings("9", false).over(&file).address(), ([127, 0, 0, 1], 9).into());
+        for wrong in ["body-limit = '0'", "body-limit = 'x'", "listen = 'x'", "colour = 1"] {
+            assert!(toml::from_str::<Settings>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

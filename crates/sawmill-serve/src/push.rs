@@ -1,0 +1,229 @@
+//! Pushing: one message or many, each with key, due time, headers and a unique name; and a key that makes a push safe to
+//! repeat.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use sawmill::{MessageId, Producer, Push, Timestamp};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::answer::{Answer, Problem, read, seconds};
+use crate::{App, locked};
+
+/// The most messages of one push.
+const MOST_MESSAGES: usize = 10_000;
+/// How long an idempotency key is remembered.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+/// The longest idempotency key, and the longest time that can be named.
+const LONGEST_KEY: usize = 128;
+const LONGEST_DELAY: f64 = 100.0 * 365.25 * 86_400.0;
+
+/// One message, or many.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    messages: Option<Vec<One>>,
+    payload: Option<Box<RawValue>>,
+    payload_base64: Option<String>,
+    key: Option<String>,
+    at: Option<String>,
+    delay_seconds: Option<f64>,
+    headers: Option<BTreeMap<String, String>>,
+    unique: Option<String>,
+    unique_seconds: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct One {
+    payload: Option<Box<RawValue>>,
+    payload_base64: Option<String>,
+    key: Option<String>,
+    at: Option<String>,
+    delay_seconds: Option<f64>,
+    headers: Option<BTreeMap<String, String>>,
+    unique: Option<String>,
+    unique_seconds: Option<f64>,
+}
+
+impl Body {
+    fn messages(self) -> Answer<Vec<One>> {
+        let Body {
+            messages,
+            payload,
+            payload_base64,
+            key,
+            at,
+            delay_seconds,
+            headers,
+            unique,
+            unique_seconds,
+        } = self;
+        let one = One { payload, payload_base64, key, at, delay_seconds, headers, unique, unique_seconds };
+        let Some(messages) = messages else { return Ok(vec![one]) };
+        if !one.is_empty() {
+            return Err(Problem::bad(
+                "there are \"messages\" and beside them fields of a single one",
+                "put everything into \"messages\"",
+            ));
+        }
+        match messages.len() {
+            0 => Err(Problem::bad("\"messages\" is empty", "push at least one")),
+            1..=MOST_MESSAGES => Ok(messages),
+            count => Err(Problem::bad(
+                format!("{count} messages are too many at once"),
+                format!("push at most {MOST_MESSAGES} together"),
+            )),
+        }
+    }
+}
+
+impl One {
+    fn is_empty(&self) -> bool {
+        self.payload.is_none()
+            && self.payload_base64.is_none()
+            && self.key.is_none()
+            && self.at.is_none()
+            && self.delay_seconds.is_none()
+            && self.headers.is_none()
+            && self.unique.is_none()
+            && self.unique_seconds.is_none()
+    }
+
+    fn push(self) -> Answer<Push> {
+        let mut push = Push::new(payload(self.payload, self.payload_base64)?);
+        if let Some(key) = self.key {
+            push = push.key(key);
+        }
+        push = match (self.at, self.delay_seconds) {
+            (None, None) => push,
+            (Some(at), None) => push.at(time("at", &at)?),
+            (None, Some(delay)) => push.after(seconds("delay_seconds", delay, LONGEST_DELAY)?),
+            (Some(_), Some(_)) => {
+                return Err(Problem::bad("it has both \"at\" and \"delay_seconds\"", "choose one"));
+            }
+        };
+        push = match (self.unique, self.unique_seconds) {
+            (None, None) => push,
+            (Some(name), None) => push.unique(name),
+            (Some(name), Some(period)) => {
+                push.unique_for(name, seconds("unique_seconds", period, LONGEST_DELAY)?)
+            }
+            (None, Some(_)) => {
+                return Err(Problem::bad(
+                    "it has \"unique_seconds\" without \"unique\"",
+                    "name it in \"unique\"",
+                ));
+            }
+        };
+        let headers = self.headers.unwrap_or_default();
+        Ok(headers.into_iter().fold(push, |push, (name, value)| push.header(name, value)))
+    }
+}
+
+/// A string is taken as text, and anything else as the JSON that it is.
+fn payload(json: Option<Box<RawValue>>, base64: Option<String>) -> Answer<Bytes> {
+    match (json, base64) {
+        (Some(json), None) if json.get().starts_with('"') => {
+            let text = serde_json::from_str::<String>(json.get());
+            text.map(Bytes::from).map_err(|error| {
+                let what = format!("\"payload\" is no text: {error}");
+                Problem::bad(what, "send text as Unicode, and bytes in \"payload_base64\"")
+            })
+        }
+        (Some(json), None) => Ok(json.get().to_owned().into()),
+        (None, Some(base64)) => BASE64_STANDARD.decode(base64).map(Bytes::from).map_err(|error| {
+            Problem::bad(
+                format!("\"payload_base64\" is no base64: {error}"),
+                "use the standard alphabet, padded",
+            )
+        }),
+        (None, None) => Err(Problem::bad("there is no \"payload\"", "send one; an empty one is \"\"")),
+        (Some(_), Some(_)) => {
+            Err(Problem::bad("there are both \"payload\" and \"payload_base64\"", "choose one"))
+        }
+    }
+}
+
+/// A time as RFC 3339 writes it.
+pub(crate) fn time(name: &str, text: &str) -> Answer<Timestamp> {
+    let millis = text.parse::<jiff::Timestamp>().ok().and_then(|time| time.as_millisecond().try_into().ok());
+    millis.map(Timestamp::from_millis).ok_or_else(|| {
+        Problem::bad(
+            format!("\"{name}\" is no time after 1970: {text:?}"),
+            "write it like 2026-11-15T08:00:00Z",
+        )
+    })
+}
+
+/// The idempotency key of a request, if it has one.
+fn idempotency_key(headers: &HeaderMap) -> Answer<Option<&str>> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    match key.to_str() {
+        Ok(key) if (1..=LONGEST_KEY).contains(&key.len()) => Ok(Some(key)),
+        _ => Err(Problem::bad(
+            "the Idempotency-Key cannot be used",
+            format!("use from 1 to {LONGEST_KEY} visible ASCII characters"),
+        )),
+    }
+}
+
+pub(crate) async fn push(
+    State(app): State<Arc<App>>,
+    Path(topic): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let key = idempotency_key(&headers)?;
+    let messages = read::<Body>(&body)?.messages()?;
+    let mut pushes = Vec::with_capacity(messages.len());
+    for (nth, one) in messages.into_iter().enumerate() {
+        let is_unique = one.unique.is_some();
+        let mut push = one
+            .push()
+            .map_err(|problem| Problem { error: format!("message {nth}: {}", problem.error), ..problem })?;
+        if let Some(key) = key {
+            if is_unique {
+                return Err(Problem::bad(
+                    format!("message {nth} is unique, and the request has an Idempotency-Key"),
+                    "choose one: a unique message is not added twice either",
+                ));
+            }
+            // A name of its own for each message: those that a cut request did not add are added when it is repeated.
+            push = push.unique_for(format!("idempotency {nth} {key}"), REMEMBERED);
+        }
+        pushes.push(push);
+    }
+    let ids = match pushes.len() {
+        1 => push_one(&app, &topic, pushes.remove(0)).await?,
+        _ => app.mill.push_many(&topic, pushes).await?,
+    };
+    Ok(pushed(&ids))
+}
+
+async fn push_one(app: &App, topic: &str, push: Push) -> Answer<Vec<MessageId>> {
+    let producer = producer(app, topic).await?;
+    Ok(vec![producer.push(push).await?])
+}
+
+async fn producer(app: &App, topic: &str) -> Answer<Producer> {
+    if let Some(producer) = locked(&app.producers).get(topic) {
+        return Ok(producer.clone());
+    }
+    let producer = app.mill.producer(topic).await?;
+    Ok(locked(&app.producers).entry(topic.to_owned()).or_insert(producer).clone())
+}
+
+fn pushed(ids: &[MessageId]) -> Response {
+    (StatusCode::CREATED, Json(json!({ "ids": ids }))).into_response()
+}

@@ -1,0 +1,81 @@
+//! How many requests each caller may send: a bucket that fills with time.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use sawmill::clock::Moment;
+use sawmill::env::Env;
+
+use crate::locked;
+
+/// How many callers are remembered. When more come, those whose buckets are full are forgotten, which they do not notice.
+const MOST_CALLERS: usize = 10_000;
+
+pub(crate) struct Rates {
+    env: Env,
+    per_second: f64,
+    buckets: Mutex<HashMap<String, Bucket>>,
+}
+
+struct Bucket {
+    left: f64,
+    at: Moment,
+}
+
+impl Bucket {
+    fn fill(&mut self, now: Moment, per_second: f64) {
+        self.left = (self.left + now.since(self.at).as_secs_f64() * per_second).min(2.0 * per_second);
+        self.at = now;
+    }
+}
+
+impl Rates {
+    pub(crate) fn new(env: Env, per_second: u32) -> Self {
+        Self { env, per_second: f64::from(per_second.max(1)), buckets: Mutex::default() }
+    }
+
+    /// True if this caller may send one request now.
+    pub(crate) fn take(&self, caller: &str) -> bool {
+        let now = self.env.now();
+        let mut buckets = locked(&self.buckets);
+        if buckets.len() >= MOST_CALLERS && !buckets.contains_key(caller) {
+            buckets.retain(|_, bucket| {
+                bucket.fill(now, self.per_second);
+                bucket.left < 2.0 * self.per_second
+            });
+        }
+        if buckets.len() >= MOST_CALLERS && !buckets.contains_key(caller) {
+            return false;
+        }
+        let full = Bucket { left: 2.0 * self.per_second, at: now };
+        let bucket = buckets.entry(caller.to_owned()).or_insert(full);
+        bucket.fill(now, self.per_second);
+        if bucket.left < 1.0 {
+            return false;
+        }
+        bucket.left -= 1.0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_allowed_and_then_each_waits_for_its_own_bucket() {
+        let rates = Rates::new(Env::system(), 1);
+        assert_eq!([rates.take("a"), rates.take("a"), rates.take("a")], [true, true, false]);
+        assert!(rates.take("b"));
+    }
+
+    #[test]
+    fn a_bucket_fills_with_time_and_not_beyond_its_size() {
+        let at = |seconds| Moment::at(std::time::Duration::from_secs(seconds));
+        let mut bucket = Bucket { left: 0.0, at: at(0) };
+        bucket.fill(at(1), 5.0);
+        assert_eq!(bucket.left, 5.0);
+        bucket.fill(at(100), 5.0);
+        assert_eq!(bucket.left, 10.0);
+    }
+}

@@ -1,0 +1,201 @@
+//! How things are shown: the same fields as the program prints with `--json`.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use sawmill::member::Running;
+use sawmill::{DeadLetter, Failure, MemberInfo, Message, Topic};
+use serde::Serialize;
+
+/// How much of a payload a list shows.
+const PREVIEW: usize = 200;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct TopicView {
+    topic: String,
+    shards: u16,
+    retention_seconds: f64,
+    drops_unread: bool,
+}
+
+impl From<Topic> for TopicView {
+    fn from(topic: Topic) -> Self {
+        Self {
+            topic: topic.name.to_string(),
+            shards: topic.shards,
+            retention_seconds: topic.retention.as_secs_f64(),
+            drops_unread: topic.drops_unread,
+        }
+    }
+}
+
+/// A message as it was pushed, also if this is a copy of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct MessageView {
+    pub(crate) id: String,
+    topic: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    headers: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) payload: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    payload_bytes: u64,
+    pushed_at: String,
+    due_at: Option<String>,
+}
+
+impl MessageView {
+    pub(crate) fn new(topic: &str, message: &Message) -> Self {
+        let (key, key_base64) = message.key.as_ref().map_or((None, None), |key| text_or_base64(key));
+        let (payload, payload_base64) = text_or_base64(&message.payload);
+        let mut headers = BTreeMap::new();
+        for (name, value) in message.own_headers().iter() {
+            // The first of a name, as handlers are given it.
+            headers.entry(name.to_owned()).or_insert_with(|| String::from_utf8_lossy(value).into_owned());
+        }
+        let is_copy = message.origin() != message.id;
+        Self {
+            id: message.origin().to_string(),
+            topic: topic.to_owned(),
+            key,
+            key_base64,
+            headers,
+            payload,
+            payload_base64,
+            payload_bytes: message.payload.len() as u64,
+            pushed_at: message.created.to_string(),
+            // When a copy is due is when it is tried again, and no business of the message's.
+            due_at: message.due.filter(|_| !is_copy).map(|due| due.to_string()),
+        }
+    }
+
+    /// With the beginning of a long payload alone.
+    pub(crate) fn shortened(mut self) -> Self {
+        for text in [&mut self.payload, &mut self.payload_base64].into_iter().flatten() {
+            if let Some((end, _)) = text.char_indices().nth(PREVIEW) {
+                text.truncate(end);
+            }
+        }
+        self
+    }
+}
+
+/// Bytes as the text that they are, or in base 64 if they are none.
+pub(crate) fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(BASE64_STANDARD.encode(bytes))),
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LetterView {
+    #[serde(flatten)]
+    pub(crate) message: MessageView,
+    group: String,
+    pub(crate) reason: String,
+    failed_attempts: u32,
+    died_at: String,
+    failures: Vec<FailureView>,
+}
+
+impl LetterView {
+    pub(crate) fn new(topic: &str, group: &str, letter: &DeadLetter) -> Self {
+        let failures = letter.message.failures();
+        // A letter has no time of its own; it is written when the last attempt is over.
+        let died = failures.last().map_or(letter.message.created, |failure| failure.at);
+        Self {
+            message: MessageView::new(topic, &letter.message),
+            group: group.to_owned(),
+            reason: letter.reason().to_owned(),
+            failed_attempts: letter.message.failed_attempts(),
+            died_at: died.to_string(),
+            failures: failures.into_iter().map(FailureView::from).collect(),
+        }
+    }
+
+    pub(crate) fn shortened(mut self) -> Self {
+        self.message = self.message.shortened();
+        self
+    }
+
+    /// True if this is found in what people know of it.
+    pub(crate) fn says(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        let message = &self.message;
+        [Some(&message.id), message.key.as_ref(), message.payload.as_ref(), Some(&self.reason)]
+            .into_iter()
+            .flatten()
+            .any(|field| field.to_lowercase().contains(&text))
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct FailureView {
+    attempt: u32,
+    at: String,
+    worker: String,
+    error: String,
+}
+
+impl From<Failure> for FailureView {
+    fn from(failure: Failure) -> Self {
+        Self {
+            attempt: failure.attempt,
+            at: failure.at.to_string(),
+            worker: failure.worker,
+            error: failure.error,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct WorkerView {
+    worker: String,
+    group: String,
+    topics: Vec<String>,
+    slots: u32,
+    claimed: u64,
+    last_beat_at: Option<String>,
+    ttl_seconds: f64,
+    running: Vec<RunningView>,
+}
+
+#[derive(Debug, Serialize)]
+struct RunningView {
+    id: String,
+    topic: String,
+    since: String,
+    note: String,
+}
+
+impl From<Running> for RunningView {
+    fn from(running: Running) -> Self {
+        Self {
+            id: running.id.to_string(),
+            topic: running.topic,
+            since: running.since.to_string(),
+            note: running.note,
+        }
+    }
+}
+
+impl From<MemberInfo> for WorkerView {
+    fn from(member: MemberInfo) -> Self {
+        Self {
+            worker: member.id.to_string(),
+            group: member.group.to_string(),
+            topics: member.topics,
+            slots: member.slots,
+            claimed: member.claimed,
+            last_beat_at: member.last_beat.map(|beat| beat.to_string()),
+            ttl_seconds: member.ttl.as_secs_f64(),
+            running: member.running.into_iter().map(RunningView::from).collect(),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Topics and pushing.
+
+use serde_json::{Value, json};
+
+use crate::support::Place;
+
+const EMAILS: &str = "/api/v1/topics/emails";
+
+async fn furnished() -> Place {
+    let place = Place::open().await;
+    place.mill.create_topic("emails").await.unwrap();
+    place
+}
+
+async fn push(place: &Place, body: Value) -> crate::support::Reply {
+    place.call(&format!("POST {EMAILS}/messages"), body).await
+}
+
+async fn waiting(place: &Place) -> u64 {
+    place.mill.status("emails", "default").await.unwrap().waiting
+}
+
+#[tokio::test]
+async fn topics_are_created_listed_shown_and_deleted() {
+    let place = Place::open().await;
+    assert_eq!(place.call("GET /api/v1/topics", Value::Null).await.json(), json!({ "topics": [] }));
+    let wanted = json!({ "shards": 4, "retention_seconds": 3600, "drops_unread": true });
+    let created = place.call(&format!("PUT {EMAILS}"), wanted.clone()).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let topic = json!({ "topic": "emails", "shards": 4, "retention_seconds": 3600.0, "drops_unread": true });
+    assert_eq!(created.json(), topic);
+    assert_eq!(place.call(&format!("PUT {EMAILS}"), wanted).await.status, 200, "it is there, as asked for");
+    assert_eq!(place.call(&format!("PUT {EMAILS}"), Value::Null).await.status, 200);
+    place.call(&format!("PUT {EMAILS}"), json!({ "shards": 5 })).await.refused(409);
+    place.call(&format!("PUT {EMAILS}"), json!({ "drops_unread": false })).await.refused(409);
+    assert_eq!(place.call(&format!("GET {EMAILS}"), Value::Null).await.json(), topic);
+    assert_eq!(place.call("GET /api/v1/topics", Value::Null).await.json(), json!({ "topics": [topic] }));
+    assert_eq!(place.call(&format!("DELETE {EMAILS}"), Value::Null).await.status, 204);
+    place.call(&format!("GET {EMAILS}"), Value::Null).await.refused(404);
+    place.call(&format!("DELETE {EMAILS}"), Value::Null).await.refused(404);
+}
+
+#[tokio::test]
+async fn a_message_comes_in_with_all_that_goes_with_it() {
+    let place = furnished().await;
+    let body = json!({ "payload": "Hello", "key": "alice", "headers": { "lang": "en" } });
+    let pushed = push(&place, body).await;
+    assert_eq!(pushed.status, 201, "{pushed:?}");
+    let message = place.mill.peek("emails", "default", 9).await.unwrap().remove(0);
+    assert_eq!(pushed.json()["ids"], json!([message.id.to_string()]));
+    assert_eq!((message.payload.as_ref(), message.key.as_deref()), (&b"Hello"[..], Some(&b"alice"[..])));
+    assert_eq!(message.headers.text("lang"), Some("en"));
+    let peeked = place.call(&format!("GET {EMAILS}/messages?group=other&limit=5"), Value::Null).await.json();
+    assert_eq!(peeked["messages"][0]["payload"], "Hello");
+}
+
+#[tokio::test]
+async fn payloads_are_text_json_or_bytes() {
+    let place = furnished().await;
+    for body in [
+        json!({ "payload": "té\n" }),
+        json!({ "payload": { "b": [1, 2.50, null] } }),
+        json!({ "payload_base64": "/wA=" }),
+    ] {
+        push(&place, body).await.ok();
+    }
+    let raw = "{\"payload\": {\"z\": 12345678901234567890123, \"a\":  1.50}}";
+    place.send(&format!("POST {EMAILS}/messages"), &["Content-Type: application/json"], raw).await.ok();
+    let messages = place.mill.peek("emails", "default", 9).await.unwrap();
+    let payloads: Vec<&[u8]> = messages.iter().map(|message| message.payload.as_ref()).collect();
+    assert_eq!(payloads[0], "té\n".as_bytes());
+    assert_eq!(payloads[1], br#"{"b":[1,2.5,null]}"#);
+    assert_eq!(payloads[2], [0xff, 0]);
+    assert_eq!(payloads[3], b"{\"z\": 12345678901234567890123, \"a\":  1.50}", "as it was written");
+    let peeked = place.call(&format!("GET {EMAILS}/messages"), Value::Null).await.json();
+    assert_eq!(peeked["messages"][2]["payload_base64"], "/wA=");
+}
+
+#[tokio::test]
+async fn many_are_pushed_at_once_in_their_order() {
+    let place = furnished().await;
+    let messages: Vec<Value> = (0..500).map(|n| json!({ "payload": n, "key": "same" })).collect();
+    let pushed = push(&place, json!({ "messages": messages })).await.json();
+    assert_eq!(pushed["ids"].as_array().unwrap().len(), 500);
+    let there = place.mill.peek("emails", "default", 1000).await.unwrap();
+    let numbers: Vec<String> =
+        there.iter().map(|message| String::from_utf8_lossy(&message.payload).into_owned()).collect();
+    assert_eq!(numbers, (0..500).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(pushed["ids"][499], there[499].id.to_string());
+}
+
+#[tokio::test]
+async fn what_is_due_later_waits() {
+    let place = furnished().await;
+    push(&place, json!({ "payload": "a", "at": "2100-01-01T00:00:00Z" })).await.ok();
+    push(&place, json!({ "payload": "b", "delay_seconds": 86400 })).await.ok();
+    push(&place, json!({ "payload": "c", "at": "2001-01-01T00:00:00Z" })).await.ok();
+    let status = place.mill.status("emails", "default").await.unwrap();
+    assert_eq!((status.waiting, status.scheduled), (1, 2));
+}
+
+#[tokio::test]
+async fn a_unique_message_is_added_once() {
+    let place = furnished().await;
+    let body = json!({ "payload": "a", "unique": "report-7" });
+    let (first, second) = (push(&place, body.clone()).await.json(), push(&place, body).await.json());
+    assert_eq!(first, second);
+    let period = json!({ "payload": "b", "unique": "report-8", "unique_seconds": 3600 });
+    assert_eq!(push(&place, period.clone()).await.json(), push(&place, period).await.json());
+    assert_eq!(waiting(&place).await, 2);
+}
+
+#[tokio::test]
+async fn a_push_with_an_idempotency_key_may_be_repeated() {
+    let place = furnished().await;
+    let send = async |key: &str, body: Value| {
+        let key = format!("Idempotency-Key: {key}");
+        let headers = [key.as_str(), "Content-Type: application/json"];
+        place.send(&format!("POST {EMAILS}/messages"), &headers, &body.to_string()).await
+    };
+    let many = json!({ "messages": [{ "payload": "a" }, { "payload": "b" }] });
+    let first = send("order-1", many.clone()).await;
+    assert_eq!(first.ok().json(), send("order-1", many.clone()).await.json());
+    assert_ne!(first.json(), send("order-2", many).await.json());
+    let one = json!({ "payload": "c" });
+    assert_eq!(send("order-3", one.clone()).await.ok().json(), send("order-3", one).await.json());
+    assert_eq!(waiting(&place).await, 5);
+    send("order-4", json!({ "payload": "d", "unique": "u" })).await.refused(400);
+    send(&"x".repeat(129), json!({ "payload": "d" })).await.refused(400);
+    assert_eq!(waiting(&place).await, 5);
+}
+
+#[tokio::test]
+async fn a_deleted_topic_is_gone_for_pushes_and_a_new_one_takes_its_place() {
+    let place = furnished().await;
+    push(&place, json!({ "payload": "a" })).await.ok();
+    place.call(&format!("DELETE {EMAILS}"), Value::Null).await.ok();
+    push(&place, json!({ "payload": "a" })).await.refused(404);
+    place.call(&format!("PUT {EMAILS}"), Value::Null).await.ok();
+    push(&place, json!({ "payload": "b" })).await.ok();
+    assert_eq!(waiting(&place).await, 1);
+}
+
+#[tokio::test]
+async fn pushes_that_make_no_sense_are_refused_and_push_nothing() {
+    let place = furnished().await;
+    for (body, said) in [
+        ("{", "the body cannot be understood"),
+        ("[]", "the body cannot be understood"),
+        ("", "no \\\"payload\\\""),
+        (r#"{"payload": "a", "colour": "red"}"#, "colour"),
+        (r#"{"payload": "\ud800"}"#, "no text"),
+        (r#"{"payload": "a", "payload_base64": "AA=="}"#, "both"),
+        (r#"{"payload_base64": "?"}"#, "no base64"),
+        (r#"{"payload": "a", "at": "tomorrow"}"#, "no time"),
+        (r#"{"payload": "a", "at": "1950-01-01T00:00:00Z"}"#, "no time"),
+        (r#"{"payload": "a", "at": "2100-01-01T00:00:00Z", "delay_seconds": 1}"#, "both"),
+        (r#"{"payload": "a", "delay_seconds": -1}"#, "delay_seconds"),
+        (r#"{"payload": "a", "delay_seconds": 1e300}"#, "delay_seconds"),
+        (r#"{"payload": "a", "unique": ""}"#, "unique"),
+        (r#"{"payload": "a", "unique_seconds": 1}"#, "unique"),
+        (r#"{"payload": "a", "headers": {"": "x"}}"#, "empty name"),
+        (r#"{"payload": "a", "headers": {"sawmill-x": "x"}}"#, "sawmill-"),
+        (r#"{"payload": "a", "headers": {"x": 1}}"#, "the body cannot be understood"),
+        (r#"{"messages": []}"#, "empty"),
+        (r#"{"messages": [{"payload": "a"}], "key": "k"}"#, "beside them"),
+        (r#"{"messages": [{"payload": "a"}, {"payload": "b", "at": "x"}]}"#, "message 1"),
+    ] {
+        let reply =
+            place.send(&format!("POST {EMAILS}/messages"), &["Content-Type: application/json"], body).await;
+        reply.refused(400);
+        assert!(reply.body.contains(said), "{body}: {}", reply.body);
+    }
+    let key = "k".repeat(2000);
+    let too_large = push(&place, json!({ "payload": "a", "key": key })).await;
+    too_large.refused(413);
+    push(&place, json!({ "payload": "x".repeat(17 << 20) })).await.refused(413);
+    let status = place.mill.status("emails", "default").await.unwrap();
+    assert_eq!((status.waiting, status.scheduled), (0, 0));
+}

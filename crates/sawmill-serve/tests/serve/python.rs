@@ -1,0 +1,44 @@
+//! A worker in another language needs nothing but the API.
+
+use std::process::Stdio;
+
+use sawmill::Access;
+use tokio::process::Command;
+
+use crate::support::{Place, until};
+
+#[tokio::test]
+async fn a_worker_in_python_works() {
+    let place = Place::guarded().await;
+    place.mill.create_topic("sums").await.unwrap();
+    place.mill.push_many("sums", ["[1, 2, 3]", "[40, 2]", "no numbers"]).await.unwrap();
+    let token = place.token(Some("sums"), Access::Read).await;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/worker.py");
+    let mut worker = match Command::new("python3")
+        .arg(script)
+        .args([&format!("http://{}", place.address), "sums", "--limit", "3"])
+        .env("SAWMILL_TOKEN", &token)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+    {
+        Ok(worker) => worker,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "python3 is needed: {error}");
+            eprintln!("skipped: there is no python3: {error}");
+            return;
+        }
+    };
+    let letters = async || place.mill.dead_letters("sums", "default").await;
+    until("two are done and one is dead", async || {
+        let status = place.mill.status("sums", "default").await.unwrap();
+        (status.done, status.dead) == (2, 1)
+    })
+    .await;
+    let reason = letters().await.unwrap().list(9).await.unwrap()[0].reason().to_owned();
+    assert!(reason.contains("JSON") || reason.contains("Expecting value"), "{reason}");
+    until("it has ended", async || worker.try_wait().unwrap().is_some()).await;
+    let said = worker.wait_with_output().await.unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains(" 6") && said.contains(" 42"), "{said}");
+}

@@ -1,0 +1,343 @@
+//! Who must not get in does not, and is told so by the right status (Q21).
+
+use std::time::Duration;
+
+use sawmill::Access;
+use sawmill_serve::{Door, Options};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{PATIENCE, Place, until};
+
+const PUSH: &str = "POST /api/v1/topics/emails/messages";
+const JSON: &str = "Content-Type: application/json";
+
+async fn furnished(options: Options) -> Place {
+    let place = Place::with(options).await;
+    for topic in ["emails", "orders"] {
+        place.mill.create_topic(topic).await.unwrap();
+    }
+    place
+}
+
+async fn guarded() -> Place {
+    furnished(Options { door: Door::Tokens, ..Options::default() }).await
+}
+
+fn message() -> Value {
+    json!({ "payload": "x" })
+}
+
+async fn pushed(place: &Place) -> u64 {
+    let mut all = 0;
+    for topic in ["emails", "orders"] {
+        all += place.mill.status(topic, "default").await.unwrap().waiting;
+    }
+    all
+}
+
+/// Every route as a request, with names in the place of its parameters.
+fn requests() -> Vec<(String, String)> {
+    let names = [
+        ("{topic}", "emails"),
+        ("{group}", "default"),
+        ("{receipt}", "r"),
+        ("{id}", "01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+    ];
+    let fill =
+        |path: &str| names.iter().fold(path.to_owned(), |path, (name, value)| path.replace(name, value));
+    let routes = sawmill_serve::Server::routes().into_iter();
+    routes.map(|(method, path)| (method.to_uppercase(), fill(path))).collect()
+}
+
+/// What needs no token: the page itself and what it is made of, the login, and whether all is well.
+const OPEN: [&str; 6] =
+    ["/api/v1/session", "/healthz", "/openapi.json", "/", "/assets/app.js", "/assets/style.css"];
+
+#[tokio::test]
+async fn q21_without_a_token_nothing_is_seen_or_changed() {
+    let place = guarded().await;
+    for (method, path) in requests() {
+        let reply = place.call(&format!("{method} {path}"), Value::Null).await;
+        if OPEN.contains(&path.as_str()) {
+            assert!(reply.status < 500, "{method} {path}: {reply:?}");
+            continue;
+        }
+        reply.refused(401);
+        assert!(reply.header("www-authenticate").unwrap().starts_with("Bearer"), "{method} {path}");
+    }
+    place.call(PUSH, message()).await.refused(401);
+    assert_eq!((pushed(&place).await, place.mill.topics().await.unwrap().len()), (0, 2));
+}
+
+#[tokio::test]
+async fn q21_a_wrong_token_is_as_good_as_none() {
+    let place = guarded().await;
+    let good = place.token(None, Access::Admin).await;
+    let (start, end) = good.split_at(good.len() - 1);
+    let wrong = format!("{start}{}", if end == "A" { "B" } else { "A" });
+    let (id, _) = good.strip_prefix("sawmill_").unwrap().split_once('_').unwrap();
+    let digest = place.mill.grant(id).await.unwrap().unwrap().digest;
+    for token in ["", "x", &wrong, &good[1..], &format!("{good}A"), id, &format!("sawmill_{id}_{digest}")] {
+        place.with_token(token, PUSH, message()).await.refused(401);
+        let cookie = format!("Cookie: sawmill_token={token}");
+        place.send("GET /api/v1/topics", &[&cookie], "").await.refused(401);
+    }
+    for header in ["Authorization: Basic dTpw", "Authorization: Bearer", "Authorization: \u{ff}"] {
+        place.send("GET /api/v1/topics", &[header], "").await.refused(401);
+    }
+    assert_eq!(pushed(&place).await, 0);
+    assert_eq!(place.with_token(&good, PUSH, message()).await.status, 201);
+}
+
+#[tokio::test]
+async fn q21_a_revoked_token_is_soon_refused() {
+    let place = guarded().await;
+    let token = place.token(None, Access::Read).await;
+    place.with_token(&token, "GET /api/v1/topics", Value::Null).await.ok();
+    place.mill.revoke_grant(token.split('_').nth(1).unwrap()).await.unwrap();
+    until("it is refused", async || {
+        place.with_token(&token, "GET /api/v1/topics", Value::Null).await.status == 401
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn q21_a_token_for_a_topic_is_for_no_other() {
+    let place = guarded().await;
+    let token = place.token(Some("orders"), Access::Admin).await;
+    for (method, path) in requests().into_iter().filter(|(_, path)| path.contains("emails")) {
+        place.with_token(&token, &format!("{method} {path}"), Value::Null).await.refused(403);
+    }
+    assert_eq!(place.with_token(&token, "POST /api/v1/topics/orders/messages", message()).await.status, 201);
+    let topics = place.with_token(&token, "GET /api/v1/topics", Value::Null).await.json();
+    assert_eq!(topics["topics"].as_array().unwrap().len(), 1, "{topics}");
+    let status = place.with_token(&token, "GET /api/v1/status", Value::Null).await;
+    assert!(status.ok().body.contains("orders") && !status.body.contains("emails"), "{status:?}");
+    place.with_token(&token, "GET /metrics", Value::Null).await.refused(403);
+    // A name that means the same to nobody but a careless reader.
+    for name in ["Orders", "orders%2F..%2Femails", "orders%00", "orders/../emails", "orders@default.dead"] {
+        let reply = place.with_token(&token, &format!("GET /api/v1/topics/{name}"), Value::Null).await;
+        assert!([403, 404].contains(&reply.status), "{name}: {reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn q21_a_job_is_answered_through_its_own_topic_alone() {
+    let place = guarded().await;
+    let (emails, orders) =
+        (place.token(Some("emails"), Access::Read).await, place.token(Some("orders"), Access::Read).await);
+    place.mill.push("emails", "x").await.unwrap();
+    let pull = "POST /api/v1/topics/emails/groups/default/pull";
+    let pulled = place.with_token(&emails, pull, json!({ "wait_seconds": 50 })).await.json();
+    let receipt = pulled["jobs"][0]["receipt"].as_str().unwrap();
+    let done = |topic: &str| format!("POST /api/v1/topics/{topic}/jobs/{receipt}/done");
+    place.with_token(&orders, &done("emails"), Value::Null).await.refused(403);
+    place.with_token(&orders, &done("orders"), Value::Null).await.refused(404);
+    assert_eq!(place.with_token(&emails, &done("emails"), Value::Null).await.status, 204);
+}
+
+#[tokio::test]
+async fn q21_what_a_token_may_do_is_what_it_was_made_for() {
+    let place = guarded().await;
+    let read = place.token(None, Access::Read).await;
+    let write = place.token(None, Access::Write).await;
+    let both = place.token(Some("emails"), Access::ReadWrite).await;
+    let status =
+        async |token: &str, request: &str, body: Value| place.with_token(token, request, body).await.status;
+    assert_eq!(status(&read, PUSH, message()).await, 403, "a read token does not write");
+    assert_eq!(status(&write, PUSH, message()).await, 201);
+    assert_eq!(status(&both, PUSH, message()).await, 201);
+    let show = "GET /api/v1/topics/emails";
+    assert_eq!(status(&read, show, Value::Null).await, 200);
+    assert_eq!(status(&write, show, Value::Null).await, 403, "a write token does not read");
+    assert_eq!(status(&both, show, Value::Null).await, 200);
+    let pull = "POST /api/v1/topics/emails/groups/default/pull";
+    assert_eq!(status(&write, pull, Value::Null).await, 403);
+    for request in [
+        "PUT /api/v1/topics/new",
+        "DELETE /api/v1/topics/emails",
+        "POST /api/v1/topics/emails/groups/default/pause",
+        "POST /api/v1/topics/emails/groups/default/replay",
+        "POST /api/v1/topics/emails/groups/default/dead/drop",
+    ] {
+        for token in [&read, &write, &both] {
+            place.with_token(token, request, Value::Null).await.refused(403);
+        }
+    }
+    assert_eq!(pushed(&place).await, 2);
+    assert_eq!(status(&read, "GET /metrics", Value::Null).await, 200);
+}
+
+#[tokio::test]
+async fn q21_forms_and_scripts_of_other_sites_are_refused_also_where_no_token_is_needed() {
+    let place = furnished(Options::default()).await;
+    let own = format!("Origin: http://{}", place.address);
+    assert_eq!(
+        place.send(PUSH, &[JSON, &own, "Sec-Fetch-Site: same-origin"], r#"{"payload":1}"#).await.status,
+        201
+    );
+    for kind in ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"] {
+        let kind = format!("Content-Type: {kind}");
+        place.send(PUSH, &[&kind], r#"{"payload":1}"#).await.refused(415);
+        place.send("POST /api/v1/topics/emails/groups/default/pause", &[&kind], "").await.refused(415);
+    }
+    for origin in [
+        "http://evil.example",
+        "null",
+        "https://localhost",
+        "http://127.0.0.1:1",
+        "http://localhost.evil.example",
+    ] {
+        let origin = format!("Origin: {origin}");
+        place.send(PUSH, &[JSON, &origin], r#"{"payload":1}"#).await.refused(403);
+        place.send("POST /api/v1/topics/emails/groups/default/pause", &[&origin], "").await.refused(403);
+        place.send("DELETE /api/v1/topics/emails", &[&origin], "").await.refused(403);
+    }
+    for site in ["cross-site", "same-site"] {
+        place.send(PUSH, &[JSON, &format!("Sec-Fetch-Site: {site}")], r#"{"payload":1}"#).await.refused(403);
+    }
+    let preflight = place
+        .send(
+            "OPTIONS /api/v1/topics/emails/messages",
+            &["Origin: http://evil.example", "Access-Control-Request-Method: POST"],
+            "",
+        )
+        .await;
+    preflight.refused(405);
+    assert!(!preflight.head.to_lowercase().contains("access-control"), "{preflight:?}");
+    assert_eq!(pushed(&place).await, 1);
+    assert!(!place.mill.status("emails", "default").await.unwrap().paused);
+}
+
+#[tokio::test]
+async fn q21_a_name_that_was_made_to_lead_here_leads_nowhere() {
+    let place = furnished(Options { hosts: vec!["queue.example".to_owned()], ..Options::default() }).await;
+    for host in ["evil.example", "localhost.evil.example:80", "127.0.0.1.evil.example", ""] {
+        let host = format!("Host: {host}");
+        place.send("GET /api/v1/topics", &[&host], "").await.refused(421);
+        place.send("GET /", &[&host], "").await.refused(421);
+        place.send(PUSH, &[&host, JSON], r#"{"payload":1}"#).await.refused(421);
+    }
+    for host in ["localhost:1", "127.0.0.1", "[::1]:80", "queue.example", "QUEUE.example:443"] {
+        assert_eq!(
+            place.send("GET /api/v1/topics", &[&format!("Host: {host}")], "").await.status,
+            200,
+            "{host}"
+        );
+    }
+    place.raw("GET /api/v1/topics HTTP/1.0\r\n\r\n").await.refused(400);
+    assert_eq!(pushed(&place).await, 0);
+}
+
+#[tokio::test]
+async fn q21_a_body_that_is_too_long_is_refused_however_it_is_sent() {
+    let place = furnished(Options { most_bytes: 10_000, ..Options::default() }).await;
+    let body = json!({ "payload": "x".repeat(20_000) }).to_string();
+    place.send(PUSH, &[JSON], &body).await.refused(413);
+    let (host, length) = (place.address, body.len());
+    let chunked = format!(
+        "{PUSH} HTTP/1.1\r\nHost: {host}\r\n{JSON}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
+         {length:x}\r\n{body}\r\n0\r\n\r\n"
+    );
+    place.raw(&chunked).await.refused(413);
+    assert_eq!(
+        place.send(PUSH, &[JSON], &json!({ "payload": "x".repeat(9_000) }).to_string()).await.status,
+        201
+    );
+    let long = "x".repeat(100_000);
+    let head = place.send("GET /api/v1/topics", &[&format!("X-Long: {long}")], "").await;
+    assert_eq!(head.status, 431, "{head:?}");
+    let path = place.send(&format!("GET /api/v1/topics/{}", "x".repeat(5_000)), &[], "").await;
+    assert!([400, 414].contains(&path.status), "{path:?}");
+    assert_eq!(pushed(&place).await, 1);
+}
+
+#[tokio::test]
+async fn q21_a_client_that_takes_its_time_is_sent_away_and_nobody_waits_for_it() {
+    let patience = Duration::from_secs(2);
+    let place = furnished(Options { patience, most_connections: 4, ..Options::default() }).await;
+    let slow = async |text: String| {
+        let mut stream = TcpStream::connect(place.address).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let read = place.env.within(PATIENCE, stream.read_to_end(&mut answer)).await;
+        read.expect("it is not sent away").ok();
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let host = place.address;
+    let body = format!("{PUSH} HTTP/1.1\r\nHost: {host}\r\n{JSON}\r\nContent-Length: 100\r\n\r\n{{\"payl");
+    let head = format!("GET /api/v1/topics HTTP/1.1\r\nHost: {host}\r\nX-Slow: ");
+    let (body, head, nothing, other) = tokio::join!(
+        slow(body),
+        slow(head),
+        slow(String::new()),
+        place.call("GET /api/v1/topics", Value::Null)
+    );
+    assert!(body.starts_with("HTTP/1.1 408") && body.contains("did not arrive"), "{body}");
+    assert!(head.is_empty() || head.starts_with("HTTP/1.1 408"), "{head}");
+    assert!(nothing.is_empty() || nothing.starts_with("HTTP/1.1 408"), "{nothing}");
+    assert_eq!(other.status, 200);
+    assert_eq!(pushed(&place).await, 0);
+    assert_eq!(place.call("GET /api/v1/topics", Value::Null).await.status, 200, "all places are free again");
+}
+
+#[tokio::test]
+async fn q21_who_asks_too_often_is_told_to_wait() {
+    let place = furnished(Options { most_per_second: 1, door: Door::Tokens, ..Options::default() }).await;
+    let token = place.token(None, Access::Read).await;
+    let mut refused = None;
+    for _ in 0..50 {
+        let reply = place.with_token("sawmill_x_y", "GET /api/v1/topics", Value::Null).await;
+        if reply.status == 429 {
+            refused = Some(reply);
+            break;
+        }
+        reply.refused(401);
+    }
+    let refused = refused.expect("nobody was told to wait");
+    refused.refused(429);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    until("it is let in again", async || {
+        place.with_token(&token, "GET /api/v1/topics", Value::Null).await.status == 200
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn q21_tricks_with_paths_lead_nowhere() {
+    let place = furnished(Options::default()).await;
+    for path in [
+        "/api/v1/topics/..%2f..%2fetc%2fpasswd",
+        "/api/v1/topics/%00",
+        "/api/v1/topics/%ff%fe",
+        "/api/v1/topics/a%20b",
+        "/api/v1/topics/%2e%2e",
+        "/api/v1/topics/emails@default.dead",
+        "/api/v1/topics/emails/groups/..%2f",
+    ] {
+        place.send(&format!("GET {path}"), &[], "").await.refused(400);
+    }
+    for path in [
+        "/../../etc/passwd",
+        "/assets/../../Cargo.toml",
+        "/assets/..%2f..%2fCargo.toml",
+        "/assets/app.js/",
+        "//api/v1/topics",
+        "/api/v1/topics/",
+        "/API/v1/topics",
+        "/api/v1/topics/emails/../emails",
+    ] {
+        let reply = place.send(&format!("GET {path}"), &[], "").await;
+        assert!([400, 404].contains(&reply.status), "{path}: {reply:?}");
+    }
+    for method in ["TRACE", "CONNECT", "PATCH", "PROPFIND"] {
+        let reply = place.send(&format!("{method} /api/v1/topics"), &[], "").await;
+        assert!([400, 403, 404, 405].contains(&reply.status), "{method}: {reply:?}");
+    }
+    for raw in ["hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET  HTTP/1.1\r\n\r\n", "\0\0\0\0\r\n\r\n"] {
+        let reply = place.raw(raw).await;
+        assert!(reply.status == 0 || (400..500).contains(&reply.status), "{raw:?}: {reply:?}");
+    }
+}
