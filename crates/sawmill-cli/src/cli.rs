@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
 
+use crate::failure::Failure;
 use crate::log::LogLevel;
 #[cfg(feature = "kafka")]
 use crate::pool;
@@ -29,6 +31,25 @@ pub(crate) struct Cli {
     pub(crate) globals: Globals,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The commands that a program may have been built without, and the features that have them.
+const OPTIONAL: [(&str, &str); 3] = [("pool-worker", "kafka"), ("serve", "serve"), ("token", "serve")];
+
+impl Cli {
+    /// What was typed. Clap itself ends the program with 2 for wrong usage, and with 0 for help.
+    pub(crate) fn read() -> Result<Self, Failure> {
+        Self::try_parse().map_err(|error| left_out(&error).unwrap_or_else(|| error.exit()))
+    }
+}
+
+/// What to say of a command that this program was built without, if that is what is wrong.
+fn left_out(error: &clap::Error) -> Option<Failure> {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let (name, feature) = OPTIONAL.iter().find(|(name, _)| name == typed)?;
+    Some(Failure::usage(format!(
+        "this program was built without `sawmill {name}`; build it with `--features {feature}`"
+    )))
 }
 
 /// What every command takes. What is not given here may stand in the configuration file.
@@ -126,6 +147,20 @@ mod tests {
 
     /// The most columns that help may have.
     const WIDEST: usize = 100;
+
+    #[test]
+    fn a_command_that_was_left_out_is_named() {
+        // As a program without any of them.
+        let parse = |name: &str| {
+            clap::Command::new("sawmill")
+                .subcommand(Command::new("work"))
+                .try_get_matches_from(["sawmill", name])
+        };
+        let said = |name: &str| super::left_out(&parse(name).unwrap_err()).map(|failure| failure.to_string());
+        assert!(said("serve").unwrap().contains("--features serve"));
+        assert!(said("pool-worker").unwrap().contains("--features kafka"));
+        assert!(said("sevre").is_none());
+    }
 
     #[test]
     fn the_commands_are_well_formed() {

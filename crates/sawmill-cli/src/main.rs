@@ -46,15 +46,12 @@ mod written;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use cli::{Cli, Command};
 use failure::Failure;
 use session::Session;
 
 fn main() -> ExitCode {
-    // Clap itself ends the program with 2 for wrong usage, and with 0 for help.
-    let ended = run(Cli::parse());
+    let ended = Cli::read().and_then(run);
     live::flush();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
