@@ -72,8 +72,11 @@ impl Podman {
     }
 
     fn start(&self, pool: &Pool, number: u32, more: &[&str]) -> Running {
-        let args =
-            [&["--ttl", "3s", "--container", &self.program, "--container-options", OPTIONS], more].concat();
+        let mut args = vec!["--ttl", "3s", "--container", &self.program];
+        if !more.contains(&"--container-options") {
+            args.extend(["--container-options", OPTIONS]);
+        }
+        args.extend(more);
         Running::start(&mut pool.instance(number, &args))
     }
 
@@ -116,11 +119,16 @@ fn k8_an_order_is_a_container_image_with_environment_pairs() {
     until("no container is left", || podman.containers() == 0);
 
     // One whose instance is killed ends, too; and the order is worked again.
-    pool.send(&[&order("[ -e /tmp/x ] || sleep 600")]);
-    let instance = podman.start(&pool, 1, &[]);
-    until("it runs", || podman.containers() == 1);
+    let shared = pool.place.path("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let mount = format!("{OPTIONS} --volume {}:/shared", shared.display());
+    let twice = order("if [ -e /shared/begun ]; then echo again; else echo > /shared/begun; sleep 600; fi");
+    pool.send(&[&twice]);
+    let instance = podman.start(&pool, 1, &["--container-options", &mount]);
+    until("it runs", || shared.join("begun").exists());
     instance.signal(Signal::KILL);
     until("no container is left", || podman.containers() == 0);
+    assert_eq!(podman.start(&pool, 1, &["--container-options", &mount]).wait().ok(), "again\n");
 }
 
 #[test]
