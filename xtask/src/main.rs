@@ -31,8 +31,8 @@ Tasks:
       --list                  Show the steps and their commands, run nothing
       --only STEP[,STEP]      Run these steps only
   engines up [ENGINE...]    Start servers for tests and print their URLs: postgres,
-                            postgres-18, pgbouncer, mariadb, zookeeper, kafka;
-                            and, only when it is named, cassandra
+                            postgres-18, pgbouncer, mariadb, zookeeper, kafka,
+                            cassandra
   engines down              Stop every server that was started so
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      Run the simulation for long, on seeds the gate does not try
@@ -70,7 +70,7 @@ Environment:
   SAWMILL_TEST_MYSQL       A MariaDB or MySQL for tests and benchmarks [default: one is started]
   SAWMILL_TEST_ZOOKEEPER   A ZooKeeper for tests and benchmarks [default: one is started]
   SAWMILL_TEST_KAFKA       A Kafka broker for tests [default: one is started]
-  SAWMILL_TEST_CASSANDRA   A Cassandra node for tests [default: none]
+  SAWMILL_TEST_CASSANDRA   A Cassandra node for tests and benchmarks [default: one is started]
   CARGO_TARGET_DIR         Where builds and tools go [default: target]
 
 The last line of `test` reads: N passed, M failed, K skipped

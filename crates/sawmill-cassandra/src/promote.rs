@@ -1,0 +1,103 @@
+//! Making messages readable whose time has come. Their rows lie by due time and stay where they are: they are named in a segment.
+
+use futures_util::future::try_join_all;
+use sawmill::clock::Timestamp;
+use sawmill::log::Promoted;
+use sawmill::Result;
+
+use crate::row::{Kind, Named, RowKey, from_time, to_time};
+use crate::segment::MOST_NAMED;
+use crate::store::Cassandra;
+use crate::topics::Shape;
+
+impl Cassandra {
+    pub(crate) async fn promote_due(&self, shape: &Shape, now: Timestamp, limit: usize) -> Result<Promoted> {
+        let now = from_time(now);
+        let limit = limit.min(MOST_NAMED);
+        let mut waiting = self.waiting(shape, limit + 1).await?;
+        waiting.sort_by_key(|(shard, row)| (row.key, *shard));
+        let due = waiting.iter().take(limit).take_while(|(_, row)| row.key.at <= now).count();
+        let rest = waiting.split_off(due);
+        let next_due = rest.first().map(|(_, row)| to_time(row.key.at));
+        // All that is due is named now, unless there was too much of it.
+        let all = rest.first().is_none_or(|(_, row)| row.key.at > now);
+        let settled = RowKey::end_of(now.min(self.wall()) - shape.settle());
+        let mut shards: Vec<u16> = waiting.iter().map(|(shard, _)| *shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let moves = shards.into_iter().map(|shard| {
+            let rows = waiting.iter().filter(|(of, _)| *of == shard).map(|(_, row)| *row).collect();
+            self.promote_in(shape, shard, rows, settled)
+        });
+        let moved: usize = try_join_all(moves).await?.into_iter().sum();
+        if all && due == 0 {
+            self.settle_aside(shape, settled).await;
+        }
+        if moved > 0 {
+            self.bells().ring_messages();
+        }
+        Ok(Promoted { moved, next_due })
+    }
+
+    /// The first so many rows that wait, of each shard.
+    pub(crate) async fn waiting(&self, shape: &Shape, most: usize) -> Result<Vec<(u16, Named)>> {
+        let lows = (0..shape.shards).map(|shard| async move {
+            let tail = self.tail(shape, shard);
+            let mut tail = tail.lock().await;
+            self.load(shape, shard, &mut tail).await?;
+            Ok::<_, sawmill::Error>(tail.windows[1].low.at)
+        });
+        let low = try_join_all(lows).await?.into_iter().min().unwrap_or(-1);
+        let buckets = self.listed_buckets(shape, Kind::Aside, shape.bucket(low), i64::MAX).await?;
+        let mut shards: Vec<u16> = buckets.iter().map(|(_, shard)| *shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let looks = shards.into_iter().filter(|shard| *shard < shape.shards).map(|shard| {
+            let mut buckets: Vec<i64> =
+                buckets.iter().filter(|(_, of)| *of == shard).map(|(bucket, _)| *bucket).collect();
+            async move {
+                let tail = self.tail(shape, shard);
+                let mut tail = tail.lock().await;
+                self.catch_up(shape, shard, &mut tail, false).await?;
+                let first = shape.bucket(tail.windows[1].low.at);
+                buckets.retain(|bucket| *bucket >= first);
+                let found = self.look_over(shape, Kind::Aside, shard, &tail.windows[1], &buckets, most).await?;
+                Ok::<_, sawmill::Error>(found.rows.into_iter().take(most).map(move |row| (shard, row)).collect::<Vec<_>>())
+            }
+        });
+        Ok(try_join_all(looks).await?.into_iter().flatten().collect())
+    }
+
+    /// Names rows of one shard, and says how many of them nobody else has.
+    async fn promote_in(&self, shape: &Shape, shard: u16, rows: Vec<Named>, settled: RowKey) -> Result<usize> {
+        let tail = self.tail(shape, shard);
+        let mut tail = tail.lock().await;
+        loop {
+            let window = tail.window(Kind::Aside);
+            let fresh: Vec<Named> = rows.iter().filter(|row| !window.knows(&row.key)).copied().collect();
+            if fresh.is_empty() {
+                return Ok(0);
+            }
+            let before = tail.n;
+            let many = fresh.iter().map(|row| row.many as usize).sum();
+            if self.seal(shape, shard, &mut tail, Kind::Aside, fresh, settled).await? {
+                return Ok(many);
+            }
+            if tail.n == before {
+                // Nobody was faster, and nothing was written.
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Nothing waits that is due: what comes up to here comes too late.
+    async fn settle_aside(&self, shape: &Shape, settled: RowKey) {
+        for shard in 0..shape.shards {
+            let tail = self.tail(shape, shard);
+            let mut tail = tail.lock().await;
+            if tail.loaded {
+                tail.window(Kind::Aside).settle(settled);
+            }
+        }
+    }
+}
