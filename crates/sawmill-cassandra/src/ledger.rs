@@ -19,10 +19,6 @@ const AT_ONCE: usize = 64;
 
 type Row = (Option<i64>, Option<Bytes>, Option<bool>);
 
-fn head(name: &str) -> &str {
-    name.split('/').next().unwrap_or_default()
-}
-
 fn version_of(number: i64) -> Result<Version> {
     u64::try_from(number).map(Version).map_err(|_| corrupt(format!("an entry with version {number}")))
 }
@@ -48,12 +44,13 @@ impl Cassandra {
             Some(value) => {
                 if expected.is_none() {
                     // Before it is there, so that whoever lists finds it from the first moment.
-                    let listed = self.link().ask(&say.name_add, (namespace, head(name), name)).await;
+                    let listed = self.link().ask(&say.name_add, (namespace, name)).await;
                     listed.map_err(|trouble| Trouble::Refused(of_read(trouble)))?;
                 }
                 self.link().ask(&say.entry_set, (next, value.as_ref(), mark, namespace, name, expected)).await
             }
-            None => self.link().ask(&say.entry_drop, (next, mark, namespace, name, expected)).await,
+            // A version that nobody can expect.
+            None => self.link().ask(&say.entry_drop, (-next, mark, namespace, name, expected)).await,
         };
         answer?.applied()
     }
@@ -65,8 +62,8 @@ impl Cassandra {
         let rows: Vec<(Option<i64>, Option<Bytes>)> = rows.and_then(Answer::rows).ok()?;
         match rows.into_iter().next() {
             Some((Some(version), Some(by))) if by.as_ref() == mark => {
-                let version = u64::try_from(version).ok()?;
-                Some(Commit::Done(if write.value.is_some() { Version(version) } else { write.expect? }))
+                let version = u64::try_from(version).ok().map(Version);
+                Some(Commit::Done(if write.value.is_some() { version? } else { write.expect? }))
             }
             // It may have been overwritten, or may still come.
             _ => None,
@@ -84,7 +81,7 @@ impl Ledger for Cassandra {
         let from = prefix.as_str();
         // Keys are made of letters, digits and signs, which all come before this.
         let upto = format!("{from}\u{7f}");
-        let values = (self.namespace(), head(from), from, &upto);
+        let values = (self.namespace(), from, &upto);
         let names: Vec<(String,)> = read(self.link().all(&self.link().say.name_list, values).await)?;
         let keys: Vec<EntryKey> = names.into_iter().map(|(name,)| EntryKey::raw(name)).collect();
         let entries: Vec<_> = keys.iter().map(|key| self.entry(key)).collect();
@@ -119,7 +116,7 @@ impl Ledger for Cassandra {
         let version = match (&write.value, write.expect) {
             (Some(_), expected) => Version(expected.map_or(1, |version| version.0 + 1)),
             (None, expected) => {
-                let values = (self.namespace(), head(write.key.as_str()), write.key.as_str());
+                let values = (self.namespace(), write.key.as_str());
                 // A name that stays is passed over.
                 let _ = self.link().ask(&self.link().say.name_drop, values).await;
                 expected.unwrap_or(Version(0))

@@ -85,15 +85,15 @@ statements! {
     Write sure_add: "INSERT INTO sures (topic, id) VALUES (?, ?) USING TTL ?";
     Read sure_get: "SELECT id FROM sures WHERE topic = ? AND id = ?";
 
-    Read entry_get: "SELECT version, value, dead FROM entries WHERE namespace = ? AND name = ?";
-    Sure entry_get_sure: "SELECT version, write FROM entries WHERE namespace = ? AND name = ?";
-    Decide entry_set: "UPDATE entries SET version = ?, value = ?, dead = false, write = ? WHERE namespace = ? AND name = ? \
+    Read entry_get: "SELECT version, value, dead FROM ledger WHERE namespace = ? AND name = ?";
+    Sure entry_get_sure: "SELECT version, write FROM ledger WHERE namespace = ? AND name = ?";
+    Decide entry_set: "UPDATE ledger SET version = ?, value = ?, dead = false, write = ? WHERE namespace = ? AND name = ? \
         IF version = ?";
-    Decide entry_drop: "UPDATE entries USING TTL 864000 SET version = ?, value = 0x, dead = true, write = ? \
+    Decide entry_drop: "UPDATE ledger USING TTL 864000 SET version = ?, value = 0x, dead = true, write = ? \
         WHERE namespace = ? AND name = ? IF version = ?";
-    Write name_add: "INSERT INTO entry_names (namespace, head, name) VALUES (?, ?, ?)";
-    Write name_drop: "DELETE FROM entry_names WHERE namespace = ? AND head = ? AND name = ?";
-    Read name_list: "SELECT name FROM entry_names WHERE namespace = ? AND head = ? AND name >= ? AND name < ?";
+    Write name_add: "INSERT INTO ledger_names (namespace, name) VALUES (?, ?)";
+    Write name_drop: "DELETE FROM ledger_names WHERE namespace = ? AND name = ?";
+    Read name_list: "SELECT name FROM ledger_names WHERE namespace = ? AND name >= ? AND name < ?";
 }
 
 /// What kind of statement it is.

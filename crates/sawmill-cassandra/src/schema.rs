@@ -51,13 +51,13 @@ const TABLES: &[(&str, &str)] = &[
     ("sures", "(topic text, id blob, PRIMARY KEY ((topic, id)))"),
     // The ledger. Lightweight transactions only.
     (
-        "entries",
+        "ledger",
         "(namespace text, name text, version bigint, value blob, dead boolean, write blob, PRIMARY KEY ((namespace, name)))",
     ),
     // The names of its entries, also of some that are gone.
     (
-        "entry_names",
-        "(namespace text, head text, name text, PRIMARY KEY ((namespace, head), name)) WITH gc_grace_seconds = 86400",
+        "ledger_names",
+        "(namespace text, name text, PRIMARY KEY ((namespace), name)) WITH gc_grace_seconds = 86400",
     ),
 ];
 
