@@ -150,7 +150,11 @@ impl Address {
         within("timeout", self.timeout, 1, 600)?;
         within("bucket", self.making.bucket, 1, 7 * 86_400)?;
         within("settle", self.making.settle, 1, 3600)?;
-        within("keep", self.making.keep, 60, 5 * 365 * 86_400)
+        within("keep", self.making.keep, 1, 5 * 365 * 86_400)?;
+        if self.making.keep < self.making.settle {
+            return Err(invalid("keep is shorter than settle: messages would expire before they are sure to be found"));
+        }
+        Ok(())
     }
 }
 
@@ -297,6 +301,7 @@ mod tests {
             ("host/jobs?replication=0", "a number"),
             ("host/jobs?bucket=10", "like 500ms"),
             ("host/jobs?settle=10ms", "from 1 seconds"),
+            ("host/jobs?keep=5s", "shorter than settle"),
             ("host/jobs?settle=10s&settle=20s", "twice"),
             ("host/jobs?ssl-mode=REQUIRED", "VERIFY_IDENTITY"),
             ("host/jobs?ssl-ca=x", "of no use"),

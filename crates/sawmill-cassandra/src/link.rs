@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
@@ -15,6 +16,7 @@ use scylla::response::{PagingState, PagingStateResponse};
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
+use scylla::statement::unprepared::Statement;
 
 use crate::address::{Address, Security};
 use crate::error::{self, Trouble, corrupt};
@@ -22,6 +24,9 @@ use crate::{schema, tls};
 
 /// How many rows come at a time.
 const PAGE: i32 = 2000;
+
+/// How long it may take to make a table.
+const LONGEST_MAKING: Duration = Duration::from_secs(60);
 
 /// A session and its statements.
 pub(crate) struct Link {
@@ -248,9 +253,11 @@ async fn connect(address: &Address) -> Result<Session, Trouble> {
     builder.build().await.map_err(|error| Trouble::Refused(error::of_session(&error)))
 }
 
-/// Says something that is said once in a store's life.
+/// Says something that is said once in a store's life. Making a table takes a busy ring its time.
 pub(crate) async fn query(session: &Session, text: &str, values: impl SerializeRow) -> Result<Answer, Trouble> {
-    Ok(Answer(session.query_unpaged(text, values).await?))
+    let mut statement = Statement::new(text);
+    statement.set_request_timeout(Some(LONGEST_MAKING));
+    Ok(Answer(session.query_unpaged(statement, values).await?))
 }
 
 /// What came back.

@@ -72,7 +72,7 @@ impl Cassandra {
         let dice = self.env().dice();
         let uid = format!("{:016x}{:016x}", dice.roll(), dice.roll());
         let (name, retention) = (spec.name.to_string(), millis(spec.retention));
-        let (shards, keep) = (i32::from(spec.shards), (millis(keep) / 1000).max(60));
+        let (shards, keep) = (i32::from(spec.shards), (millis(keep.max(making.settle)) / 1000).max(1));
         let values = (
             (self.namespace(), &name, &uid, shards, retention),
             (spec.drops_unread, millis(making.bucket), millis(making.settle), keep),
