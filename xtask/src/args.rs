@@ -296,7 +296,7 @@ mod tests {
                 "`oracle`; there is postgres, postgres-18, pgbouncer, mariadb, zookeeper, kafka, cassandra",
             ),
             ("engines down postgres", "`postgres`"),
-            ("bench", "needs an engine: sqlite, postgres, mysql, zookeeper, kafka"),
+            ("bench", "needs an engine: sqlite, postgres, mysql, zookeeper, kafka, cassandra"),
             ("bench oracle", "`oracle`"),
             ("bench sqlite --n -1", "`-1`"),
             ("bench sqlite --fast", "`--fast`"),

@@ -38,7 +38,7 @@ Tasks:
   soak                      Run the simulation for long, on seeds the gate does not try
       --start SEED            First seed [default: 1000000]
   bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql,
-                            kafka; and zookeeper, as a ledger
+                            kafka, cassandra; and zookeeper, as a ledger
       --quick                 A small run, to see that it works
       --only PART[,PART]      Measure these only: throughput, single, latency, backlog, idle, commit
       --n N                   Messages pushed and worked in a round [default: 500000]

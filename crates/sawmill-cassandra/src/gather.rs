@@ -17,6 +17,8 @@ use crate::topics::Shape;
 
 /// About how many bytes are read at a time.
 const MOST_BYTES: u64 = 4 << 20;
+/// How often more is looked for to fill a block.
+const MOST_LOOKS: usize = 4;
 /// So few rows are read one by one: others may lie between them.
 const FEW: usize = 4;
 
@@ -33,6 +35,8 @@ pub(crate) struct Piece {
 struct Plan {
     pieces: Vec<Piece>,
     end: Place,
+    /// There is no room for more.
+    full: bool,
     more: bool,
 }
 
@@ -68,19 +72,18 @@ impl Cassandra {
         }
     }
 
-    /// What to read after a place. If nothing is known there, it is looked for.
-    async fn plan(&self, shape: &Shape, shard: u16, tail: &mut Tail, mut place: Place, limit: usize) -> Result<Plan> {
+    /// What to read after a place: what is known there, and, if that is not enough, what is found.
+    async fn plan(&self, shape: &Shape, shard: u16, tail: &mut Tail, place: Place, limit: usize) -> Result<Plan> {
         self.load(shape, shard, tail).await?;
-        loop {
-            let plan = self.plan_known(shape, shard, tail, place, limit).await?;
-            if !plan.pieces.is_empty() {
-                return Ok(plan);
+        let mut plan = self.plan_known(shape, shard, tail, place, limit).await?;
+        for _ in 0..MOST_LOOKS {
+            if plan.full || !self.seal_ready(shape, shard, tail).await? {
+                break;
             }
-            place = plan.end;
-            if !self.seal_ready(shape, shard, tail).await? {
-                return Ok(Plan::default());
-            }
+            plan = self.plan_known(shape, shard, tail, place, limit).await?;
         }
+        plan.more = plan.full || tail.more;
+        Ok(plan)
     }
 
     async fn plan_known(&self, shape: &Shape, shard: u16, tail: &Tail, place: Place, limit: usize) -> Result<Plan> {
@@ -97,7 +100,7 @@ impl Cassandra {
                     let take = (row.many - skip).min(room);
                     if skip < row.many {
                         if take == 0 || (bytes > 0 && bytes + u64::from(row.bytes) > MOST_BYTES) {
-                            plan.more = true;
+                            plan.full = true;
                             return Ok(plan);
                         }
                         plan.pieces.push(Piece { row: *row, skip, take });
@@ -115,7 +118,7 @@ impl Cassandra {
                 break;
             }
         }
-        plan.more = tail.more || room == 0;
+        plan.full = room == 0;
         Ok(plan)
     }
 

@@ -1,5 +1,6 @@
 //! The behaviours that the library promises, each shown by a test that is named after its id, on Cassandra: the same tests as on
-//! SQLite, on another place. Here are those that depend on what an engine does.
+//! SQLite, on another place. Here are those that depend on what an engine does; left out is
+//! what trims the log, because here messages expire.
 #![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
 #![allow(dead_code, reason = "what the tests share is also for those that are left out")]
 
@@ -31,5 +32,3 @@ mod support;
 mod tap;
 #[path = "../../../sawmill-sqlite/tests/behaviours/unique.rs"]
 mod unique;
-#[path = "../../../sawmill-sqlite/tests/behaviours/whereabouts.rs"]
-mod whereabouts;
