@@ -151,7 +151,10 @@ impl Link {
         let in_keyspace = session.use_keyspace(&address.keyspace, false).await;
         in_keyspace.map_err(|error| Trouble::Unknown(error.to_string()))?;
         let say = Statements::prepare(&session, address).await?;
-        Ok(Self { session, replicated, say })
+        let link = Self { session, replicated, say };
+        // Whoever may not even read hears of it now.
+        link.ask(&link.say.topic_get, ("default", "default")).await?;
+        Ok(link)
     }
 
     /// Says it, and takes the whole answer at once.

@@ -80,10 +80,10 @@ async fn slow_way(to: String) -> u16 {
     port
 }
 
-fn message(due: Option<Timestamp>, created: Timestamp) -> Message {
+fn message(off: i64, due: Option<Timestamp>, created: Timestamp) -> Message {
     let roll = || u128::from(SystemDice.roll());
     let (id, headers) = (MessageId::from_u128(roll() << 64 | roll()), Default::default());
-    Message { id, key: None, payload: "late".into(), headers, due, created }
+    Message { id, key: None, payload: off.to_string().into(), headers, due, created }
 }
 
 /// What was acknowledged: when it may start, by the right clock.
@@ -96,7 +96,7 @@ async fn produce(log: Cassandra, clock: Wrong, count: usize, pushed: Arc<Pushed>
         // Half of them are due at once, and half a little later.
         let delay = (call % 2 == 1).then(|| Duration::from_millis(200 + env.dice().roll() % 2000));
         let due = delay.map(|delay| env.wall() + delay);
-        let messages: Vec<Message> = (0..EACH).map(|_| message(due, clock.wall())).collect();
+        let messages: Vec<Message> = (0..EACH).map(|_| message(clock.0, due, clock.wall())).collect();
         let ids: Vec<MessageId> = messages.iter().map(|message| message.id).collect();
         let shard = || (env.dice().roll() % u64::from(SHARDS)) as u16;
         let records = messages.into_iter().map(|message| Record::once(shard(), message)).collect();
@@ -132,7 +132,10 @@ async fn c5_nothing_is_missed_whatever_clocks_say_and_however_late_writes_are() 
     let noted = started.clone();
     let handler = move |context: Context| {
         let message = context.message();
-        noted.lock().unwrap().push((message.id, SystemClock.wall(), message.due));
+        // Whether it is due when it is pushed, the clock of who pushes says.
+        let off: i64 = std::str::from_utf8(&message.payload).unwrap().parse().unwrap();
+        let due = message.due.map(|due| due - Duration::from_millis(off.max(0) as u64));
+        noted.lock().unwrap().push((message.id, SystemClock.wall(), due));
         async {}
     };
     let ttl = Duration::from_secs(60);
