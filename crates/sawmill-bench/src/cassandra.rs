@@ -48,7 +48,14 @@ impl Subject for Cassandra {
     }
 
     fn goals(&self) -> Goals {
-        Goals { end_to_end: 0.4, row_queue: None, single: 1.0, p50_ms: 20.0, p99_ms: 100.0, idle_timers: None }
+        Goals {
+            end_to_end: 0.4,
+            row_queue: None,
+            single: 1.0,
+            p50_ms: 20.0,
+            p99_ms: 100.0,
+            idle_timers: None,
+        }
     }
 
     fn gathers_pushes(&self) -> bool {
@@ -177,7 +184,8 @@ impl Raw for Table {
         let numbers: Vec<usize> = (self.made..self.made + rows).collect();
         self.made += rows;
         for some in numbers.chunks(IN_FLIGHT) {
-            let inserts = some.iter().map(|number| self.session.execute_unpaged(&self.insert, self.row(*number)));
+            let inserts =
+                some.iter().map(|number| self.session.execute_unpaged(&self.insert, self.row(*number)));
             for inserted in join_all(inserts).await {
                 inserted?;
             }

@@ -71,10 +71,10 @@ fn subject(engine: &str, folder: &str) -> Result<Box<dyn Subject>, Failure> {
         "mysql" => Ok(Box::new(mysql::Mysql::new()?)),
         "kafka" => Ok(Box::new(kafka::Kafka::new()?)),
         "cassandra" => Ok(Box::new(cassandra::Cassandra::new()?)),
-        other => {
-            Err(format!("there is no engine {other:?}: use sqlite, postgres, mysql, kafka, cassandra or zookeeper")
-                .into())
-        }
+        other => Err(format!(
+            "there is no engine {other:?}: use sqlite, postgres, mysql, kafka, cassandra or zookeeper"
+        )
+        .into()),
     }
 }
 

@@ -77,7 +77,8 @@ impl Address {
             .rsplit_once('/')
             .filter(|(_, keyspace)| !keyspace.is_empty())
             .ok_or_else(|| invalid(format!("the keyspace is missing: {form}")))?;
-        let (login, hosts) = place.rsplit_once('@').map_or((None, place), |(login, hosts)| (Some(login), hosts));
+        let (login, hosts) =
+            place.rsplit_once('@').map_or((None, place), |(login, hosts)| (Some(login), hosts));
         let mut address = Self {
             nodes: hosts.split(',').map(node).collect::<Result<_>>()?,
             keyspace: keyspace_of(keyspace)?,
@@ -112,9 +113,13 @@ impl Address {
             ("DISABLED", None) => Security::None,
             ("VERIFY_IDENTITY", authorities) => Security::Verified(authorities),
             ("DISABLED", Some(_)) => {
-                return Err(invalid("ssl-ca is of no use unless certificates are checked: add ssl-mode=VERIFY_IDENTITY"));
+                return Err(invalid(
+                    "ssl-ca is of no use unless certificates are checked: add ssl-mode=VERIFY_IDENTITY",
+                ));
             }
-            (other, _) => return Err(invalid(format!("ssl-mode is {other}, and can be DISABLED or VERIFY_IDENTITY"))),
+            (other, _) => {
+                return Err(invalid(format!("ssl-mode is {other}, and can be DISABLED or VERIFY_IDENTITY")));
+            }
         };
         self.check()
     }
@@ -143,7 +148,9 @@ impl Address {
         let within = |name: &str, value: Duration, least: u64, most: u64| {
             let seconds = Duration::from_secs;
             if value < seconds(least) || value > seconds(most) {
-                return Err(invalid(format!("{name} can be from {least} seconds to {most} seconds, not {value:?}")));
+                return Err(invalid(format!(
+                    "{name} can be from {least} seconds to {most} seconds, not {value:?}"
+                )));
             }
             Ok(())
         };
@@ -152,7 +159,9 @@ impl Address {
         within("settle", self.making.settle, 1, 3600)?;
         within("keep", self.making.keep, 1, 5 * 365 * 86_400)?;
         if self.making.keep < self.making.settle {
-            return Err(invalid("keep is shorter than settle: messages would expire before they are sure to be found"));
+            return Err(invalid(
+                "keep is shorter than settle: messages would expire before they are sure to be found",
+            ));
         }
         Ok(())
     }
@@ -170,7 +179,8 @@ fn node(text: &str) -> Result<String> {
 }
 
 fn keyspace_of(name: &str) -> Result<String> {
-    let good = name.len() <= 48 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let good =
+        name.len() <= 48 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if good && name.starts_with(|c: char| c.is_ascii_lowercase()) {
         return Ok(name.to_owned());
     }
@@ -182,7 +192,9 @@ fn keyspace_of(name: &str) -> Result<String> {
 fn login_of(text: &str) -> Result<(String, String)> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     let plain = |part: &str| {
-        decoded(part).ok_or_else(|| invalid("the user or the password is not written as URLs want it: % needs two digits"))
+        decoded(part).ok_or_else(|| {
+            invalid("the user or the password is not written as URLs want it: % needs two digits")
+        })
     };
     Ok((plain(user)?, plain(password)?))
 }
@@ -219,7 +231,9 @@ fn serial(value: &str) -> Result<SerialConsistency> {
     match value.to_ascii_uppercase().as_str() {
         "SERIAL" => Ok(SerialConsistency::Serial),
         "LOCAL_SERIAL" => Ok(SerialConsistency::LocalSerial),
-        other => Err(invalid(format!("serial can be SERIAL, or LOCAL_SERIAL where one datacenter does it all, not {other}"))),
+        other => Err(invalid(format!(
+            "serial can be SERIAL, or LOCAL_SERIAL where one datacenter does it all, not {other}"
+        ))),
     }
 }
 
@@ -267,7 +281,10 @@ mod tests {
     #[test]
     fn a_url_says_where_and_how() {
         let plain = address("cassandra://localhost/jobs").unwrap();
-        assert_eq!((plain.nodes, plain.keyspace.as_str(), plain.login), (vec!["localhost:9042".into()], "jobs", None));
+        assert_eq!(
+            (plain.nodes, plain.keyspace.as_str(), plain.login),
+            (vec!["localhost:9042".into()], "jobs", None)
+        );
         assert_eq!((plain.consistency, plain.serial), (Consistency::Quorum, SerialConsistency::Serial));
         let full = address(
             "cassandra://me:se%2Fcret@a:1,b,[::1]:2/jobs?replication=dc1:3,dc2:2&consistency=local_quorum&\
@@ -278,7 +295,10 @@ mod tests {
         assert_eq!(full.login, Some(("me".into(), "se/cret".into())));
         let both = vec![("dc1".to_owned(), 3), ("dc2".to_owned(), 2)];
         assert_eq!(full.replication, Some(Replication::PerDatacenter(both)));
-        assert_eq!((full.consistency, full.serial), (Consistency::LocalQuorum, SerialConsistency::LocalSerial));
+        assert_eq!(
+            (full.consistency, full.serial),
+            (Consistency::LocalQuorum, SerialConsistency::LocalSerial)
+        );
         assert_eq!((full.datacenter.as_deref(), full.timeout), (Some("dc1"), Duration::from_secs(2)));
         assert_eq!(full.security, Security::Verified(Some("ca.pem".into())));
         let seconds = Duration::from_secs;

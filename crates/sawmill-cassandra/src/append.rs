@@ -1,6 +1,7 @@
 //! Appending: messages become rows, and rows go to their partitions, those of one partition together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use futures_util::stream::{self, StreamExt};
@@ -31,6 +32,8 @@ pub(crate) struct Row {
     pub(crate) pack: Pack,
     /// The message in it may be appended again.
     pub(crate) id: Option<MessageId>,
+    /// A push before it took long.
+    slow: bool,
 }
 
 /// A partition of the log.
@@ -65,6 +68,7 @@ impl Cassandra {
         let first = self.stamp(records.len().max(1));
         let (mut rows, mut open) = (Vec::<Row>::new(), BTreeMap::<u16, usize>::new());
         let mut ids = BTreeSet::new();
+        let slow = self.stamps().is_after_slow(self.env().now());
         for (record, seq) in records.iter().zip(first..) {
             let Record { shard, message, repeatable } = record;
             if *repeatable && !ids.insert(message.id.as_u128()) {
@@ -85,7 +89,7 @@ impl Cassandra {
             let kind = if aside.is_some() { Kind::Aside } else { Kind::Ready };
             let key = RowKey { at, seq, writer: self.writer() };
             let id = repeatable.then_some(message.id);
-            rows.push(Row { shard: *shard, kind, key, pack: Pack::new(message), id });
+            rows.push(Row { shard: *shard, kind, key, pack: Pack::new(message), id, slow });
         }
         rows
     }
@@ -144,9 +148,24 @@ impl Cassandra {
                         let RowKey { at, seq, writer } = row.key;
                         let (many, size) = (number(row.pack.many as usize), number(row.pack.body.len()));
                         let body = row.pack.body.as_slice();
-                        let place = (shape.uid.as_str(), bucket, i32::from(shard), kind.number(), at, seq, writer);
+                        let place =
+                            (shape.uid.as_str(), bucket, i32::from(shard), kind.number(), at, seq, writer);
                         let (a, b, c, d, e, f, g) = place;
-                        (a, b, c, d, e, f, g, many, size, row.pack.created, body, shape.ttl(at, wall))
+                        (
+                            a,
+                            b,
+                            c,
+                            d,
+                            e,
+                            f,
+                            g,
+                            many,
+                            size,
+                            row.pack.created,
+                            row.slow,
+                            body,
+                            shape.ttl(at, wall),
+                        )
                     })
                     .collect();
                 if let Err(trouble) = self.link().add_rows(&values).await {
@@ -197,6 +216,9 @@ impl Cassandra {
     fn in_time(&self, shape: &Shape, began: Moment, rows: &[Row]) -> Result<()> {
         let took = i64::try_from(self.env().now().since(began).as_millis()).unwrap_or(i64::MAX);
         let wall = self.wall();
+        if took > shape.settle() / 20 {
+            self.stamps().was_slow(self.env().now() + Duration::from_millis(shape.settle().unsigned_abs()));
+        }
         let late = |row: &Row| match row.kind {
             Kind::Ready => took > shape.slack(),
             Kind::Aside => took > shape.slack() && wall.saturating_sub(row.key.at) > shape.slack(),

@@ -39,7 +39,10 @@ impl From<Trouble> for Error {
 
 /// The error of a write of which nobody knows whether it was done.
 pub(crate) fn unknown(why: impl Display) -> Error {
-    Error::new(ErrorKind::Unknown, format!("it is not certain whether the database has taken the write ({why})"))
+    Error::new(
+        ErrorKind::Unknown,
+        format!("it is not certain whether the database has taken the write ({why})"),
+    )
 }
 
 /// The error of a read.
@@ -65,7 +68,9 @@ pub(crate) fn corrupt(what: impl Display) -> Error {
 impl From<ExecutionError> for Trouble {
     fn from(error: ExecutionError) -> Self {
         match &error {
-            ExecutionError::LastAttemptError(RequestAttemptError::DbError(said, why)) => of_database(said, why),
+            ExecutionError::LastAttemptError(RequestAttemptError::DbError(said, why)) => {
+                of_database(said, why)
+            }
             ExecutionError::LastAttemptError(
                 RequestAttemptError::UnableToAllocStreamId | RequestAttemptError::SerializationError(_),
             )
@@ -81,7 +86,9 @@ impl From<ExecutionError> for Trouble {
 impl From<PrepareError> for Trouble {
     fn from(error: PrepareError) -> Self {
         match &error {
-            PrepareError::AllAttemptsFailed { first_attempt: RequestAttemptError::DbError(said, why) } => of_database(said, why),
+            PrepareError::AllAttemptsFailed { first_attempt: RequestAttemptError::DbError(said, why) } => {
+                of_database(said, why)
+            }
             _ => Trouble::Refused(unavailable(&error)),
         }
     }
@@ -100,15 +107,17 @@ fn of_database(said: &DbError, why: &str) -> Trouble {
             ErrorKind::Invalid,
             "the keyspace does not exist; create it, correct its name in the store's URL, or add ?replication=3 to have it made",
         ),
-        DbError::ConfigError => {
-            (ErrorKind::Invalid, "the server refuses the settings of the keyspace; correct `replication` in the store's URL")
-        }
+        DbError::ConfigError => (
+            ErrorKind::Invalid,
+            "the server refuses the settings of the keyspace; correct `replication` in the store's URL",
+        ),
         DbError::Invalid if why.contains("too large") => {
             (ErrorKind::TooLarge, "this is more than the server takes at once; raise its max_mutation_size")
         }
-        DbError::Unavailable { .. } => {
-            (ErrorKind::Unavailable, "too few nodes are alive for the consistency that is asked for; try again")
-        }
+        DbError::Unavailable { .. } => (
+            ErrorKind::Unavailable,
+            "too few nodes are alive for the consistency that is asked for; try again",
+        ),
         DbError::Overloaded | DbError::IsBootstrapping | DbError::RateLimitReached { .. } => {
             (ErrorKind::Unavailable, "the node is busy; try again")
         }
@@ -139,7 +148,9 @@ pub(crate) fn of_session(error: &NewSessionError) -> Error {
     if lower.contains("authenticat") || lower.contains("credentials") {
         return Error::new(
             ErrorKind::Invalid,
-            format!("the server refuses the user or the password, or wants one; check both in the store's URL ({said})"),
+            format!(
+                "the server refuses the user or the password, or wants one; check both in the store's URL ({said})"
+            ),
         );
     }
     if lower.contains("certificate") {

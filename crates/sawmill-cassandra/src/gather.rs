@@ -73,7 +73,14 @@ impl Cassandra {
     }
 
     /// What to read after a place: what is known there, and, if that is not enough, what is found.
-    async fn plan(&self, shape: &Shape, shard: u16, tail: &mut Tail, place: Place, limit: usize) -> Result<Plan> {
+    async fn plan(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &mut Tail,
+        place: Place,
+        limit: usize,
+    ) -> Result<Plan> {
         self.load(shape, shard, tail).await?;
         let mut plan = self.plan_known(shape, shard, tail, place, limit).await?;
         for _ in 0..MOST_LOOKS {
@@ -86,7 +93,14 @@ impl Cassandra {
         Ok(plan)
     }
 
-    async fn plan_known(&self, shape: &Shape, shard: u16, tail: &Tail, place: Place, limit: usize) -> Result<Plan> {
+    async fn plan_known(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &Tail,
+        place: Place,
+        limit: usize,
+    ) -> Result<Plan> {
         let mut plan = Plan { end: place, ..Plan::default() };
         let (mut room, mut bytes) = (u32::try_from(limit).unwrap_or(u32::MAX), 0);
         loop {
@@ -96,7 +110,11 @@ impl Cassandra {
             for segment in &segments {
                 let mut passed = 0;
                 for row in &segment.named {
-                    let skip = if segment.n == began.n { began.after.saturating_sub(passed).min(row.many) } else { 0 };
+                    let skip = if segment.n == began.n {
+                        began.after.saturating_sub(passed).min(row.many)
+                    } else {
+                        0
+                    };
                     let take = (row.many - skip).min(room);
                     if skip < row.many {
                         if take == 0 || (bytes > 0 && bytes + u64::from(row.bytes) > MOST_BYTES) {
@@ -130,9 +148,10 @@ impl Cassandra {
             _ => vec![part],
         });
         let reads = parts.map(|part| {
-            let (least, most) = part.iter().fold((part[0].row.key, part[0].row.key), |(least, most), piece| {
-                (least.min(piece.row.key), most.max(piece.row.key))
-            });
+            let (least, most) =
+                part.iter().fold((part[0].row.key, part[0].row.key), |(least, most), piece| {
+                    (least.min(piece.row.key), most.max(piece.row.key))
+                });
             let (kind, bucket) = place(&part[0]);
             self.bodies(shape, shard, kind, bucket, least, most)
         });
@@ -163,7 +182,8 @@ impl Cassandra {
         let bounds = (least.at, least.seq, least.writer, most.at, most.seq, most.writer);
         let (a, b, c, d, e, f) = bounds;
         let values = (&shape.uid, bucket, i32::from(shard), kind.number(), a, b, c, d, e, f);
-        let rows: Vec<(i64, i64, i64, i32, Bytes)> = read(self.link().all(&self.link().say.row_range, values).await)?;
+        let rows: Vec<(i64, i64, i64, i32, Bytes)> =
+            read(self.link().all(&self.link().say.row_range, values).await)?;
         let keyed = rows.into_iter().map(|(at, seq, writer, many, body)| {
             ((kind, RowKey { at, seq, writer }), (u32::try_from(many).unwrap_or_default(), body))
         });
@@ -171,7 +191,13 @@ impl Cassandra {
     }
 
     /// Reads a past block again.
-    pub(crate) async fn read_again(&self, topic: &Topic, shape: &Shape, shard: u16, stretch: Stretch) -> Result<Vec<Message>> {
+    pub(crate) async fn read_again(
+        &self,
+        topic: &Topic,
+        shape: &Shape,
+        shard: u16,
+        stretch: Stretch,
+    ) -> Result<Vec<Message>> {
         let (mut place, mut messages) = (stretch.from, Vec::new());
         if stretch.many == 0 {
             return Ok(messages);
@@ -212,7 +238,13 @@ impl Cassandra {
     }
 
     /// How many messages are named after a place.
-    pub(crate) async fn named_after(&self, shape: &Shape, shard: u16, tail: &Tail, after: &Position) -> Result<u64> {
+    pub(crate) async fn named_after(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &Tail,
+        after: &Position,
+    ) -> Result<u64> {
         let place = Place::of(after)?;
         if place.n > tail.n {
             return Ok(0);

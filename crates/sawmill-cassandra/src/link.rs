@@ -62,9 +62,9 @@ statements! {
     Sure topic_get_sure: "SELECT uid, shards, retention_ms, drops_unread, bucket_ms, settle_ms, keep_s FROM topics \
         WHERE namespace = ? AND name = ?";
 
-    Write row_add: "INSERT INTO log (topic, bucket, shard, kind, at, seq, writer, many, bytes, created, body) \
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?";
-    Read row_keys: "SELECT at, seq, writer, many, bytes, created FROM log WHERE topic = ? AND bucket = ? AND shard = ? AND kind = ? \
+    Write row_add: "INSERT INTO log (topic, bucket, shard, kind, at, seq, writer, many, bytes, created, slow, body) \
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?";
+    Read row_keys: "SELECT at, seq, writer, many, bytes, created, slow FROM log WHERE topic = ? AND bucket = ? AND shard = ? AND kind = ? \
         AND (at, seq, writer) > (?, ?, ?) LIMIT ?";
     Read row_range: "SELECT at, seq, writer, many, body FROM log WHERE topic = ? AND bucket = ? AND shard = ? AND kind = ? \
         AND (at, seq, writer) >= (?, ?, ?) AND (at, seq, writer) <= (?, ?, ?)";
@@ -158,7 +158,11 @@ impl Link {
     }
 
     /// Says it, and takes the whole answer at once.
-    pub(crate) async fn ask(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<Answer, Trouble> {
+    pub(crate) async fn ask(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Answer, Trouble> {
         Ok(Answer(self.session.execute_unpaged(statement, values).await?))
     }
 
@@ -186,7 +190,11 @@ impl Link {
     }
 
     /// All rows, however many pages they are.
-    pub(crate) async fn all<R>(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<Vec<R>, Trouble>
+    pub(crate) async fn all<R>(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Vec<R>, Trouble>
     where
         R: for<'f, 'm> DeserializeRow<'f, 'm> + Send,
     {
@@ -257,7 +265,11 @@ async fn connect(address: &Address) -> Result<Session, Trouble> {
 }
 
 /// Says something that is said once in a store's life. Making a table takes a busy ring its time.
-pub(crate) async fn query(session: &Session, text: &str, values: impl SerializeRow) -> Result<Answer, Trouble> {
+pub(crate) async fn query(
+    session: &Session,
+    text: &str,
+    values: impl SerializeRow,
+) -> Result<Answer, Trouble> {
     let mut statement = Statement::new(text);
     statement.set_request_timeout(Some(LONGEST_MAKING));
     Ok(Answer(session.query_unpaged(statement, values).await?))
@@ -274,7 +286,9 @@ impl Answer {
         if !self.0.is_rows() {
             return Ok(Vec::new());
         }
-        let odd = |error: &dyn std::fmt::Display| Trouble::Refused(corrupt(format!("rows that cannot be read ({error})")));
+        let odd = |error: &dyn std::fmt::Display| {
+            Trouble::Refused(corrupt(format!("rows that cannot be read ({error})")))
+        };
         let result = self.0.into_rows_result().map_err(|error| odd(&error))?;
         let rows = result.rows::<R>().map_err(|error| odd(&error))?;
         rows.collect::<Result<Vec<R>, _>>().map_err(|error| odd(&error))

@@ -53,8 +53,10 @@ impl Cassandra {
         let most = RowKey::end_of(i64::MAX);
         let rows = self.bodies(shape, shard, kind, bucket, RowKey::FIRST, most).await?;
         for ((kind, key), (many, body)) in rows {
-            let messages = unpack(body, many).ok_or_else(|| corrupt("a row of messages that cannot be read"))?;
-            if let Some((message, skip)) = messages.into_iter().zip(0..).find(|(message, _)| message.id == id) {
+            let messages =
+                unpack(body, many).ok_or_else(|| corrupt("a row of messages that cannot be read"))?;
+            if let Some((message, skip)) = messages.into_iter().zip(0..).find(|(message, _)| message.id == id)
+            {
                 return Ok(Some(Spot { shard, kind, key, skip, message }));
             }
         }
@@ -115,7 +117,9 @@ impl Cassandra {
             self.name_all(shape, shard, &mut tail).await?;
             let first = self.first_named(shape, shard, &tail, |row| row.created >= since).await?;
             let end = Place { n: tail.n, after: u32::MAX };
-            Ok::<_, sawmill::Error>(first.unwrap_or(if tail.n == 0 { Place::default() } else { end }).position())
+            Ok::<_, sawmill::Error>(
+                first.unwrap_or(if tail.n == 0 { Place::default() } else { end }).position(),
+            )
         });
         try_join_all(places).await
     }
@@ -123,7 +127,8 @@ impl Cassandra {
     /// How much lies after these positions.
     pub(crate) async fn count(&self, shape: &Shape, after: &[(u16, Position)]) -> Result<Backlog> {
         let aside = async {
-            let waiting = if after.is_empty() { Vec::new() } else { self.waiting(shape, usize::MAX).await? };
+            let waiting =
+                if after.is_empty() { Vec::new() } else { self.waiting(shape, i64::MAX, usize::MAX).await? };
             Ok::<_, sawmill::Error>(waiting.iter().map(|(_, row)| u64::from(row.many)).sum())
         };
         let mut backlog = Backlog { aside: aside.await?, ..Backlog::default() };
@@ -135,7 +140,12 @@ impl Cassandra {
         Ok(backlog)
     }
 
-    async fn count_after(&self, shape: &Shape, shard: u16, after: &Position) -> Result<(u64, Option<Timestamp>)> {
+    async fn count_after(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        after: &Position,
+    ) -> Result<(u64, Option<Timestamp>)> {
         let tail = self.tail(shape, shard);
         let mut tail = tail.lock().await;
         self.catch_up(shape, shard, &mut tail, false).await?;
@@ -143,19 +153,27 @@ impl Cassandra {
         let low = tail.windows[0].low;
         let upto = (self.wall() + shape.slack()).max(low.at);
         let buckets = self.buckets(shape, Kind::Ready, shard, &low, upto).await?;
-        let unnamed =
-            self.look_over(shape, Kind::Ready, shard, &tail.windows[0], &buckets, usize::MAX).await?.rows;
+        let unnamed = self
+            .look_over(shape, Kind::Ready, shard, (&tail.windows[0], low), &buckets, usize::MAX)
+            .await?
+            .rows;
         let ready = named + unnamed.iter().map(|row| u64::from(row.many)).sum::<u64>();
         let mut oldest = None;
         if named > 0 {
-            oldest = self.first_after(shape, shard, &tail, Place::of(after)?).await?.map(|message| message.created);
+            oldest = self
+                .first_after(shape, shard, &tail, Place::of(after)?)
+                .await?
+                .map(|message| message.created);
         }
         if oldest.is_none()
             && let Some(row) = unnamed.first()
         {
             let bodies =
                 self.bodies(shape, shard, row.kind, shape.bucket(row.key.at), row.key, row.key).await?;
-            let first = bodies.into_iter().next().and_then(|(_, (many, body))| unpack(body, many)?.into_iter().next());
+            let first = bodies
+                .into_iter()
+                .next()
+                .and_then(|(_, (many, body))| unpack(body, many)?.into_iter().next());
             oldest = first.map(|message| message.created).or(Some(to_time(row.created)));
         }
         Ok((ready, oldest))

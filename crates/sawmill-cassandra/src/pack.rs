@@ -46,12 +46,15 @@ impl Pack {
         out.put_u128(message.id.as_u128());
         out.put_i64(from_time(message.created));
         out.put_u8(
-            flag(message.due.is_some(), DUE) | flag(message.key.is_some(), KEY) | flag(headers.is_some(), HEADERS),
+            flag(message.due.is_some(), DUE)
+                | flag(message.key.is_some(), KEY)
+                | flag(headers.is_some(), HEADERS),
         );
         if let Some(due) = message.due {
             out.put_i64(from_time(due));
         }
-        for part in [message.key.as_deref(), headers.as_deref(), Some(&message.payload)].into_iter().flatten() {
+        for part in [message.key.as_deref(), headers.as_deref(), Some(&message.payload)].into_iter().flatten()
+        {
             // More than fits does not get here: messages have a largest size.
             out.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
             out.put_slice(part);

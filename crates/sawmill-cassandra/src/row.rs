@@ -55,6 +55,8 @@ pub(crate) struct Named {
     pub(crate) bytes: u32,
     /// When the last of them was created.
     pub(crate) created: i64,
+    /// It was pushed soon after a push that took long: what that one has pushed may be far before it. Known only until it is named.
+    pub(crate) slow: bool,
 }
 
 /// A time as it is stored.

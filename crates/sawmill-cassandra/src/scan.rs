@@ -23,7 +23,7 @@ pub(crate) struct Found {
     pub(crate) end: bool,
 }
 
-type Row = (i64, i64, i64, i32, i32, i64);
+type Row = (i64, i64, i64, i32, i32, i64, Option<bool>);
 
 impl Cassandra {
     /// The buckets of a shard that may hold rows after a key, up to a time.
@@ -53,26 +53,37 @@ impl Cassandra {
     ) -> Result<Vec<(i64, u16)>> {
         let values = (&shape.uid, kind.number(), first, last);
         let rows: Vec<(i64, i32)> = read(self.link().all(&self.link().say.bucket_list, values).await)?;
-        Ok(rows.into_iter().filter_map(|(bucket, shard)| Some((bucket, u16::try_from(shard).ok()?))).collect())
+        Ok(rows
+            .into_iter()
+            .filter_map(|(bucket, shard)| Some((bucket, u16::try_from(shard).ok()?)))
+            .collect())
     }
 
-    /// Looks through these buckets until it has found so many rows, or all.
+    /// Looks through these buckets, after a key, until it has found so many rows that are not known, or all.
     pub(crate) async fn look_over(
         &self,
         shape: &Shape,
         kind: Kind,
         shard: u16,
-        window: &Window,
+        (window, from): (&Window, RowKey),
         buckets: &[i64],
         enough: usize,
     ) -> Result<Found> {
         let mut found = Found { at_once: true, ..Found::default() };
         let mut queries = 0;
         for bucket in buckets {
-            let mut after = window.low;
+            let mut after = from;
             loop {
-                let values =
-                    (&shape.uid, *bucket, i32::from(shard), kind.number(), after.at, after.seq, after.writer, PAGE);
+                let values = (
+                    &shape.uid,
+                    *bucket,
+                    i32::from(shard),
+                    kind.number(),
+                    after.at,
+                    after.seq,
+                    after.writer,
+                    PAGE,
+                );
                 let rows = self.link().ask(&self.link().say.row_keys, values).await;
                 let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
                 queries += 1;
@@ -100,7 +111,8 @@ impl Cassandra {
     }
 }
 
-fn named(kind: Kind, (at, seq, writer, many, bytes, created): Row) -> Named {
+fn named(kind: Kind, (at, seq, writer, many, bytes, created, slow): Row) -> Named {
     let number = |value: i32| u32::try_from(value).unwrap_or_default();
-    Named { kind, key: RowKey { at, seq, writer }, many: number(many), bytes: number(bytes), created }
+    let key = RowKey { at, seq, writer };
+    Named { kind, key, many: number(many), bytes: number(bytes), created, slow: slow.unwrap_or(false) }
 }

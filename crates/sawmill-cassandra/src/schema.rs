@@ -24,7 +24,7 @@ const TABLES: &[(&str, &str)] = &[
     (
         "log",
         "(topic text, bucket bigint, shard int, kind tinyint, at bigint, seq bigint, writer bigint, many int, bytes int, \
-         created bigint, body blob, PRIMARY KEY ((topic, bucket, shard, kind), at, seq, writer)) \
+         created bigint, slow boolean, body blob, PRIMARY KEY ((topic, bucket, shard, kind), at, seq, writer)) \
          WITH compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'HOURS', \
          'compaction_window_size': 6} AND gc_grace_seconds = 86400",
     ),
@@ -65,18 +65,21 @@ const TABLES: &[(&str, &str)] = &[
 pub(crate) async fn prepare(session: &Session, address: &Address) -> Result<(), Trouble> {
     fit(session).await?;
     let keyspace = &address.keyspace;
-    let there = query(session, "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", (keyspace,));
+    let there = query(
+        session,
+        "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?",
+        (keyspace,),
+    );
     if there.await?.is_empty::<(String,)>()? {
         let Some(replication) = &address.replication else {
             return Err(Trouble::Refused(missing(keyspace)));
         };
-        let making = format!(
-            "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {}",
-            written(replication)
-        );
+        let making =
+            format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {}", written(replication));
         query(session, &making, ()).await?;
     }
-    let there = query(session, "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,));
+    let there =
+        query(session, "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,));
     let there: Vec<(String,)> = there.await?.rows()?;
     for (name, columns) in TABLES {
         if !there.iter().any(|(other,)| other == name) {
@@ -89,7 +92,8 @@ pub(crate) async fn prepare(session: &Session, address: &Address) -> Result<(), 
 /// How many nodes hold each row, as far as that can be told.
 pub(crate) async fn copies(session: &Session, keyspace: &str) -> Result<u32, Trouble> {
     let text = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
-    let rows: Vec<(std::collections::HashMap<String, String>,)> = query(session, text, (keyspace,)).await?.rows()?;
+    let rows: Vec<(std::collections::HashMap<String, String>,)> =
+        query(session, text, (keyspace,)).await?.rows()?;
     let factors = rows.iter().flat_map(|(map,)| map.iter().filter(|(name, _)| *name != "class"));
     Ok(factors.filter_map(|(_, factor)| factor.parse::<u32>().ok()).sum())
 }
@@ -117,7 +121,8 @@ fn written(replication: &Replication) -> String {
 
 /// Refuses a server that is too old.
 async fn fit(session: &Session) -> Result<(), Trouble> {
-    let rows: Vec<(String,)> = query(session, "SELECT release_version FROM system.local", ()).await?.rows()?;
+    let rows: Vec<(String,)> =
+        query(session, "SELECT release_version FROM system.local", ()).await?.rows()?;
     let version = rows.into_iter().next().map(|(version,)| version).unwrap_or_default();
     // ScyllaDB says that it is an old Cassandra.
     let scylla = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system' AND table_name = 'scylla_local'";
@@ -135,7 +140,10 @@ fn is_fit(version: &str) -> bool {
 fn too_old(version: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        format!("the server is Cassandra {version}, and {}.{} is the oldest that will do: upgrade it", OLDEST.0, OLDEST.1),
+        format!(
+            "the server is Cassandra {version}, and {}.{} is the oldest that will do: upgrade it",
+            OLDEST.0, OLDEST.1
+        ),
     )
 }
 
@@ -145,9 +153,14 @@ mod tests {
 
     #[test]
     fn a_server_that_is_too_old_is_told_from_one_that_will_do() {
-        for (version, will_do) in
-            [("5.0.6", true), ("4.0.0", true), ("4.1-beta1", true), ("10.0", true), ("3.11.19", false), ("", false)]
-        {
+        for (version, will_do) in [
+            ("5.0.6", true),
+            ("4.0.0", true),
+            ("4.1-beta1", true),
+            ("10.0", true),
+            ("3.11.19", false),
+            ("", false),
+        ] {
             assert_eq!(is_fit(version), will_do, "{version}");
         }
         let error = too_old("3.11.19");

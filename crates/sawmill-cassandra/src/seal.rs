@@ -78,7 +78,13 @@ impl Cassandra {
     }
 
     /// Learns of segments that others have added.
-    pub(crate) async fn catch_up(&self, shape: &Shape, shard: u16, tail: &mut Tail, surely: bool) -> Result<()> {
+    pub(crate) async fn catch_up(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &mut Tail,
+        surely: bool,
+    ) -> Result<()> {
         self.load(shape, shard, tail).await?;
         loop {
             let before = tail.n;
@@ -128,24 +134,41 @@ impl Cassandra {
     /// Names rows that are ready and that no segment names. True if there are more segments than before.
     pub(crate) async fn seal_ready(&self, shape: &Shape, shard: u16, tail: &mut Tail) -> Result<bool> {
         self.load(shape, shard, tail).await?;
+        let mut well = false;
         for _ in 0..TRIES {
-            let settled = RowKey::end_of(self.wall() - shape.settle());
+            let (now, wall) = (self.env().now(), self.wall());
+            let near = if well { None } else { tail.windows[0].from_where(now, shape.settle()) };
+            let from = near.unwrap_or(tail.windows[0].low);
             let (added, agreed) =
-                join(self.segments_after(shape, shard, tail.n, false), self.agreed(shape, shard, tail)).await;
+                join(self.segments_after(shape, shard, tail.n, false), self.agreed(shape, shard, tail, from))
+                    .await;
             let (added, (rows, end)) = (added?, agreed?);
             if !added.is_empty() {
                 added.into_iter().for_each(|segment| tail.extend(segment));
                 tail.more = true;
                 return Ok(true);
             }
-            if rows.is_empty() {
+            if near.is_some() && rows.iter().any(|row| row.slow) {
+                well = true;
+                continue;
+            }
+            let window = tail.window(Kind::Ready);
+            if near.is_none() && end {
+                window.looked_well(now, wall);
+            }
+            let settled = match near {
+                None => RowKey::end_of(wall - shape.settle()),
+                Some(_) => window.settled(shape.settle()),
+            };
+            let Some(first) = rows.first() else {
                 if end {
-                    tail.window(Kind::Ready).settle(settled);
+                    window.settle(settled);
                     tail.more = false;
                     return Ok(false);
                 }
                 continue;
-            }
+            };
+            window.found_behind(wall - first.key.at);
             let before = tail.n;
             let whole = self.seal(shape, shard, tail, Kind::Ready, rows, settled).await?;
             tail.more = !(whole && end);
@@ -159,11 +182,16 @@ impl Cassandra {
 
     /// Rows that are ready, such that none is missing that was acknowledged before one of them was pushed: what was seen at one
     /// moment, or twice. With it, whether there is nothing more.
-    async fn agreed(&self, shape: &Shape, shard: u16, tail: &Tail) -> Result<(Vec<Named>, bool)> {
+    async fn agreed(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &Tail,
+        from: RowKey,
+    ) -> Result<(Vec<Named>, bool)> {
         let upto = self.wall() + shape.slack();
-        let low = tail.windows[0].low;
-        let buckets = self.buckets(shape, Kind::Ready, shard, &low, upto.max(low.at)).await?;
-        let look = || self.look_over(shape, Kind::Ready, shard, &tail.windows[0], &buckets, 1);
+        let buckets = self.buckets(shape, Kind::Ready, shard, &from, upto.max(from.at)).await?;
+        let look = || self.look_over(shape, Kind::Ready, shard, (&tail.windows[0], from), &buckets, 1);
         let mut first = look().await?;
         for _ in 0..TRIES {
             if first.rows.is_empty() || (first.at_once && !self.link().replicated) {

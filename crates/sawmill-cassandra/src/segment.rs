@@ -80,6 +80,7 @@ impl Segment {
                 many: named.try_get_u32().ok()?,
                 bytes: named.try_get_u32().ok()?,
                 created: named.try_get_i64().ok()?,
+                slow: false,
             });
         }
         Some(Self { n, named: rows, state: State::decode(state)? })
@@ -199,9 +200,11 @@ mod tests {
     #[test]
     fn segments_are_read_back() {
         let key = |at| RowKey { at, seq: at * 1000, writer: -at };
-        let named = |kind, at| Named { kind, key: key(at), many: 3, bytes: 400, created: at - 1 };
+        let named =
+            |kind, at| Named { kind, key: key(at), many: 3, bytes: 400, created: at - 1, slow: false };
         let state = State { total: 77, low: [key(5), RowKey::FIRST], high: [9, -1] };
-        let segment = Segment { n: 8, named: vec![named(Kind::Ready, 7), named(Kind::Aside, i64::MAX / 2000)], state };
+        let segment =
+            Segment { n: 8, named: vec![named(Kind::Ready, 7), named(Kind::Aside, i64::MAX / 2000)], state };
         let (rows, after) = segment.encode();
         assert_eq!(Segment::decode(8, &rows, &after), Some(segment.clone()));
         assert_eq!((segment.many(), segment.before()), (6, 71));

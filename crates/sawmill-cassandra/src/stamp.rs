@@ -17,6 +17,8 @@ struct Given {
     last: i64,
     /// What the wall clock is ahead of the steady one, which knows more than milliseconds.
     ahead: Option<i64>,
+    /// Until when what is pushed comes soon after a push that took long.
+    slow_until: Moment,
 }
 
 impl Stamps {
@@ -27,12 +29,24 @@ impl Stamps {
         STAMPS.clone()
     }
 
+    /// A push took so long that what it pushed may be found later than what is pushed next.
+    pub(crate) fn was_slow(&self, until: Moment) {
+        let mut given = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        given.slow_until = given.slow_until.max(until);
+    }
+
+    /// Whether there was such a push not long ago.
+    pub(crate) fn is_after_slow(&self, now: Moment) -> bool {
+        now < self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).slow_until
+    }
+
     /// The first of so many times that follow one another.
     pub(crate) fn take(&self, env: &Env, many: usize) -> i64 {
         let wall = i64::try_from(env.wall().as_millis()).unwrap_or(i64::MAX / 1000).saturating_mul(1000);
         let steady = i64::try_from(env.now().since(Moment::default()).as_micros()).unwrap_or_default();
         let mut given = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let ahead = given.ahead.filter(|ahead| (steady + ahead - wall).abs() <= APART).unwrap_or(wall - steady);
+        let ahead =
+            given.ahead.filter(|ahead| (steady + ahead - wall).abs() <= APART).unwrap_or(wall - steady);
         given.ahead = Some(ahead);
         let first = (steady + ahead).max(given.last + 1);
         given.last = first + many as i64;

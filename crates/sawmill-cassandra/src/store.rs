@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::address::{Address, Making};
 use crate::bells::Bells;
-use crate::error::{of_read, Trouble};
+use crate::error::{Trouble, of_read};
 use crate::link::Link;
 use crate::row::Kind;
 use crate::stamp::Stamps;
@@ -99,6 +99,10 @@ impl Cassandra {
     /// The first of so many times that follow one another, in microseconds.
     pub(crate) fn stamp(&self, many: usize) -> i64 {
         self.open.stamps.take(&self.open.env, many)
+    }
+
+    pub(crate) fn stamps(&self) -> &Stamps {
+        &self.open.stamps
     }
 
     /// Now, in milliseconds.

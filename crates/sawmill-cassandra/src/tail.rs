@@ -3,10 +3,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
+
+use sawmill::clock::Moment;
 
 use crate::row::{Kind, Named, RowKey};
 use crate::segment::{Segment, State};
 
+/// So few rows are always looked over all.
+const FEW: usize = 200;
+/// How often all rows are looked over that may still arrive, however late.
+const LOOK_WELL_EVERY: Duration = Duration::from_millis(250);
 /// How many segments are kept at hand.
 const RECENT: usize = 64;
 
@@ -33,17 +40,47 @@ pub(crate) struct Window {
     high: i64,
     /// The named rows after it.
     known: BTreeSet<RowKey>,
+    /// The last look over all rows after it: when it was, and what the wall clock said when it began.
+    looked: Option<(Moment, i64)>,
+    /// How far behind now rows were found lately, in milliseconds.
+    reach: i64,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { low: RowKey::FIRST, high: -1, known: BTreeSet::new() }
+        Self { low: RowKey::FIRST, high: -1, known: BTreeSet::new(), looked: None, reach: 0 }
     }
 }
 
 impl Window {
     pub(crate) fn knows(&self, key: &RowKey) -> bool {
         *key <= self.low || self.known.contains(key)
+    }
+
+    /// From where to look: as far back as rows were found lately, or, now and then, over all that may still arrive. None if it is
+    /// time for that.
+    pub(crate) fn from_where(&self, now: Moment, settle: i64) -> Option<RowKey> {
+        let (at, wall) = self.looked?;
+        if self.known.len() < FEW || now.since(at) >= LOOK_WELL_EVERY {
+            return None;
+        }
+        let reach = self.reach.max(settle / 10);
+        (reach < settle).then(|| self.low.max(RowKey::end_of(wall - reach)))
+    }
+
+    /// All rows after `low` were looked over.
+    pub(crate) fn looked_well(&mut self, now: Moment, wall: i64) {
+        self.looked = Some((now, wall));
+    }
+
+    /// Up to which time nothing arrives any more that the last look over all rows has not seen.
+    pub(crate) fn settled(&self, settle: i64) -> RowKey {
+        self.looked.map_or(RowKey::FIRST, |(_, wall)| RowKey::end_of(wall - settle))
+    }
+
+    /// Rows were found so far behind now.
+    pub(crate) fn found_behind(&mut self, millis: i64) {
+        self.reach = (millis.max(0) * 5 / 4).max(self.reach * 9 / 10);
     }
 
     /// Nothing will arrive up to here any more, and all that is there is named.
@@ -132,7 +169,7 @@ mod tests {
     }
 
     fn named(kind: Kind, at: i64) -> Named {
-        Named { kind, key: key(at), many: 2, bytes: 10, created: at }
+        Named { kind, key: key(at), many: 2, bytes: 10, created: at, slow: false }
     }
 
     #[test]
@@ -169,7 +206,11 @@ mod tests {
             }
         }
         for at in 0..100 {
-            assert_eq!(again.window(Kind::Ready).knows(&key(at)), tail.window(Kind::Ready).knows(&key(at)), "{at}");
+            assert_eq!(
+                again.window(Kind::Ready).knows(&key(at)),
+                tail.window(Kind::Ready).knows(&key(at)),
+                "{at}"
+            );
         }
         let numbers: Vec<u64> = again.recent.iter().map(|segment| segment.n).collect();
         assert!(numbers.is_sorted() && numbers.last() == Some(&5), "{numbers:?}");

@@ -47,7 +47,13 @@ impl Shape {
 
 type Row = (String, i32, i64, bool, i64, i64, i64);
 
-fn topic_of(name: &TopicName, uid: String, shards: i32, retention_ms: i64, drops_unread: bool) -> Result<Topic> {
+fn topic_of(
+    name: &TopicName,
+    uid: String,
+    shards: i32,
+    retention_ms: i64,
+    drops_unread: bool,
+) -> Result<Topic> {
     Ok(Topic {
         name: name.clone(),
         uid,
@@ -104,7 +110,9 @@ impl Cassandra {
 
     pub(crate) async fn get_topic(&self, name: &TopicName) -> Result<Option<Topic>> {
         match self.topic_row(&name.to_string()).await? {
-            Some((uid, shards, retention, drops, ..)) => Ok(Some(topic_of(name, uid, shards, retention, drops)?)),
+            Some((uid, shards, retention, drops, ..)) => {
+                Ok(Some(topic_of(name, uid, shards, retention, drops)?))
+            }
             None => Ok(None),
         }
     }
@@ -148,7 +156,8 @@ impl Cassandra {
     async fn drop_rows(&self, shape: &Shape) -> Result<()> {
         for kind in Kind::BOTH {
             let listed = (&shape.uid, kind.number(), i64::MIN, i64::MAX);
-            let buckets: Vec<(i64, i32)> = self.link().all(&self.link().say.bucket_list, listed).await.map_err(of_read)?;
+            let buckets: Vec<(i64, i32)> =
+                self.link().all(&self.link().say.bucket_list, listed).await.map_err(of_read)?;
             for (bucket, shard) in buckets {
                 let values = (&shape.uid, bucket, shard, kind.number());
                 self.link().ask(&self.link().say.rows_drop, values).await?;
@@ -160,7 +169,8 @@ impl Cassandra {
     /// What the topic was made with, if it is still there.
     pub(crate) async fn check(&self, topic: &Topic) -> Result<Arc<Shape>> {
         let row = self.topic_row(&topic.name.to_string()).await?;
-        let Some((uid, shards, _, _, bucket_ms, settle_ms, keep_s)) = row.filter(|row| row.0 == topic.uid) else {
+        let Some((uid, shards, _, _, bucket_ms, settle_ms, keep_s)) = row.filter(|row| row.0 == topic.uid)
+        else {
             self.forget(&topic.uid);
             return Err(topic.missing());
         };
@@ -194,7 +204,8 @@ mod tests {
 
     #[test]
     fn rows_expire_after_they_were_due_and_never_before() {
-        let shape = Shape { uid: String::new(), shards: 1, bucket_ms: 60_000, settle_ms: 10_000, keep_s: 100 };
+        let shape =
+            Shape { uid: String::new(), shards: 1, bucket_ms: 60_000, settle_ms: 10_000, keep_s: 100 };
         let now = 1_794_000_000_000;
         assert_eq!(shape.ttl(now, now), 100);
         assert_eq!(shape.ttl(now - 5000, now), 100);

@@ -4,8 +4,8 @@ mod support;
 
 use async_trait::async_trait;
 use sawmill::engine::{Engine, Namespace, Store};
-use sawmill_conformance::{Factory, Reach};
 use sawmill_cassandra::CassandraEngine;
+use sawmill_conformance::{Factory, Reach};
 
 /// The node, if there is one.
 struct OnServer(Result<String, String>);

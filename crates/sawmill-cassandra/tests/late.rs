@@ -161,7 +161,10 @@ async fn c5_nothing_is_missed_whatever_clocks_say_and_however_late_writes_are() 
         if now > progress.1 {
             progress = (env.now(), now);
         }
-        assert!(env.now().since(progress.0) < Duration::from_secs(60), "of {total} acknowledged only {now} were started");
+        assert!(
+            env.now().since(progress.0) < Duration::from_secs(60),
+            "of {total} acknowledged only {now} were started"
+        );
         env.sleep(Duration::from_millis(50)).await;
     }
     worker.stop().await;

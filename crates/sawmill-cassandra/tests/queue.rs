@@ -117,12 +117,18 @@ async fn c2_nothing_is_deleted_and_every_row_expires() {
     let rows = session.query_unpaged(format!("SELECT at, TTL(body) FROM {keyspace}.log"), ()).await.unwrap();
     let rows = rows.into_rows_result().unwrap();
     let rows: Vec<(i64, Option<i32>)> = rows.rows().unwrap().map(Result::unwrap).collect();
-    assert!(rows.len() > 100 && rows.iter().all(|(_, ttl)| ttl.is_some_and(|ttl| ttl > 9 * 86_400)), "{rows:?}");
+    assert!(
+        rows.len() > 100 && rows.iter().all(|(_, ttl)| ttl.is_some_and(|ttl| ttl > 9 * 86_400)),
+        "{rows:?}"
+    );
     let met = "SELECT table_name, count, max FROM system_views.tombstones_per_read WHERE keyspace_name = ? ALLOW FILTERING";
     let met = session.query_unpaged(met, (&keyspace,)).await.unwrap().into_rows_result().unwrap();
     let met: Vec<(String, i64, f64)> = met.rows().unwrap().map(Result::unwrap).collect();
     let (_, reads, most) = met.iter().find(|(table, ..)| table == "log").unwrap();
-    eprintln!("{} rows, {reads} reads of the log, {most} or less the most tombstones that one has met", rows.len());
+    eprintln!(
+        "{} rows, {reads} reads of the log, {most} or less the most tombstones that one has met",
+        rows.len()
+    );
     // The server counts one and none alike: a trace tells.
     assert!(*reads > 50 && *most <= 1.0, "{met:?}");
     let mut traced = Statement::new(format!("SELECT at FROM {keyspace}.log"));
@@ -151,7 +157,11 @@ async fn c2_what_nobody_reads_in_time_expires_and_the_queue_goes_on() {
         let want = Want { shard: 0, after: after.clone(), limit: 10 };
         let block = log.read(&topic, &[want]).await.unwrap().remove(0);
         after = block.end;
-        block.messages.iter().map(|message| String::from_utf8_lossy(&message.payload).into_owned()).collect::<Vec<_>>()
+        block
+            .messages
+            .iter()
+            .map(|message| String::from_utf8_lossy(&message.payload).into_owned())
+            .collect::<Vec<_>>()
     };
     append("read").await;
     assert_eq!(read().await, ["read"]);
@@ -168,13 +178,23 @@ async fn c6_c11_a_lock_is_conditional_and_renewing_never_takes_anothers() {
     let namespace = namespace();
     let (one, two) = (store(&url, &namespace).await, store(&url, &namespace).await);
     let key = EntryKey::raw("locks/0");
-    let write = |expect, value: Option<&'static str>| Write { key: key.clone(), expect, value: value.map(Into::into) };
-    let Commit::Done(first) = one.commit(write(None, Some("one"))).await.unwrap() else { panic!("it is free") };
+    let write = |expect, value: Option<&'static str>| Write {
+        key: key.clone(),
+        expect,
+        value: value.map(Into::into),
+    };
+    let Commit::Done(first) = one.commit(write(None, Some("one"))).await.unwrap() else {
+        panic!("it is free")
+    };
     assert_eq!(two.commit(write(None, Some("two"))).await.unwrap(), Commit::Conflict);
-    let Commit::Done(renewed) = one.commit(write(Some(first), Some("one"))).await.unwrap() else { panic!("it is its own") };
+    let Commit::Done(renewed) = one.commit(write(Some(first), Some("one"))).await.unwrap() else {
+        panic!("it is its own")
+    };
     // The second has seen the first version, and takes the lock only if it was not renewed.
     assert_eq!(two.commit(write(Some(first), Some("two"))).await.unwrap(), Commit::Conflict);
-    let Commit::Done(taken) = two.commit(write(Some(renewed), Some("two"))).await.unwrap() else { panic!("not renewed") };
+    let Commit::Done(taken) = two.commit(write(Some(renewed), Some("two"))).await.unwrap() else {
+        panic!("not renewed")
+    };
     // Who comes back too late renews nothing.
     assert_eq!(one.commit(write(Some(renewed), Some("one"))).await.unwrap(), Commit::Conflict);
     assert_eq!(&one.get(&key).await.unwrap().unwrap().value[..], b"two");
@@ -204,7 +224,8 @@ async fn c10_initialising_again_keeps_the_state() {
             async {}
         };
         let worker = mill.worker("orders").start(handler).await.unwrap();
-        eventually("it is done", async || mill.status("orders", "default").await.unwrap().done == round + 1).await;
+        eventually("it is done", async || mill.status("orders", "default").await.unwrap().done == round + 1)
+            .await;
         worker.stop().await;
     }
     assert_eq!(*run.lock().unwrap(), ["round 0", "round 1", "round 2"], "nothing is run again");

@@ -54,7 +54,8 @@ async fn users_and_their_rights_are_checked() {
     let server = block_in_place(|| {
         let mut server = Server::start(Kind::Cassandra)?;
         server.stop()?;
-        let settings = std::fs::read_to_string(server.folder().join("cassandra.yaml")).map_err(|e| e.to_string())?;
+        let settings =
+            std::fs::read_to_string(server.folder().join("cassandra.yaml")).map_err(|e| e.to_string())?;
         let guarded = "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n";
         server.give_file("cassandra.yaml", &format!("{settings}{guarded}"))?;
         server.restart()?;

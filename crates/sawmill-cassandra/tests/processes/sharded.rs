@@ -16,7 +16,12 @@ const KEYS: usize = 24;
 const GRACE: Duration = Duration::from_secs(5);
 
 fn job(crew: &Crew) -> Job {
-    Job { ordered: true, work: Duration::from_millis(40), most_claimed: Some(20), ..Job::new("", crew.folder()) }
+    Job {
+        ordered: true,
+        work: Duration::from_millis(40),
+        most_claimed: Some(20),
+        ..Job::new("", crew.folder())
+    }
 }
 
 /// The longest time in which nothing of a shard was started though something was there, from `since` on.
@@ -60,7 +65,10 @@ async fn spread(workers: usize, messages: usize) {
     let since = crate::record::now();
     if workers > 1 {
         crew.until("that the first works", |history| {
-            history.events().iter().any(|r| matches!(&r.event, Event::Started { worker, .. } if worker == "w1"))
+            history
+                .events()
+                .iter()
+                .any(|r| matches!(&r.event, Event::Started { worker, .. } if worker == "w1"))
                 || history.events().len() > messages * 3 / 2
         })
         .await;
@@ -119,7 +127,9 @@ fn c6_c7_a_crash_frees_the_shards_and_repeats_only_what_was_in_hand() {
         let most = job.most_claimed.unwrap() * 2;
         assert!(again <= most, "{again} were repeated, and {most} is the most");
         let pause = longest_pause(&history, killed);
-        eprintln!("after a crash {again} were repeated, and no shard stood still for longer than {pause:.2?}");
+        eprintln!(
+            "after a crash {again} were repeated, and no shard stood still for longer than {pause:.2?}"
+        );
         assert!(pause <= job.ttl + GRACE, "{pause:?}");
     });
 }
