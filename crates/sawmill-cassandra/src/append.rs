@@ -38,6 +38,8 @@ pub(crate) struct Row {
 
 /// A partition of the log.
 type Partition = (u16, Kind, i64);
+/// Partitions that are written one after another.
+type Line<'a> = Vec<(Partition, Vec<&'a Row>)>;
 
 impl Cassandra {
     pub(crate) async fn add(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()> {
@@ -106,7 +108,7 @@ impl Cassandra {
         }
         self.list_buckets(shape, wall, &rows, partitions.keys()).await?;
         // The rows of one shard that are ready are written in their order; the next bucket after the one before it.
-        let mut lines: BTreeMap<(u16, Kind, i64), Vec<(Partition, Vec<&Row>)>> = BTreeMap::new();
+        let mut lines: BTreeMap<Partition, Line<'_>> = BTreeMap::new();
         for (partition, rows) in partitions {
             let (shard, kind, bucket) = partition;
             let line = if kind == Kind::Ready { (shard, kind, 0) } else { (shard, kind, bucket) };
@@ -136,7 +138,7 @@ impl Cassandra {
         &self,
         shape: &Shape,
         wall: i64,
-        line: Vec<(Partition, Vec<&Row>)>,
+        line: Line<'_>,
     ) -> (bool, std::result::Result<(), Trouble>) {
         let mut any = false;
         for ((shard, kind, bucket), rows) in line {

@@ -294,7 +294,7 @@ impl Answer {
         rows.collect::<Result<Vec<R>, _>>().map_err(|error| odd(&error))
     }
 
-    pub(crate) fn is_empty<R>(self) -> Result<bool, Trouble>
+    pub(crate) fn no_rows<R>(self) -> Result<bool, Trouble>
     where
         R: for<'f, 'm> DeserializeRow<'f, 'm>,
     {

@@ -60,7 +60,7 @@ impl Cassandra {
                 }
                 let window = tail.window(Kind::Aside);
                 // Who counts, counts all.
-                let near = window.from_where(moment, shape.settle()).filter(|_| most < usize::MAX);
+                let near = window.near(moment, shape.settle()).filter(|_| most < usize::MAX);
                 let from = near.unwrap_or(window.low);
                 buckets.retain(|bucket| *bucket >= shape.bucket(from.at));
                 let found = self.look_over(shape, Kind::Aside, shard, (window, from), &buckets, most).await?;

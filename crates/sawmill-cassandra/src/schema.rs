@@ -70,7 +70,7 @@ pub(crate) async fn prepare(session: &Session, address: &Address) -> Result<(), 
         "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?",
         (keyspace,),
     );
-    if there.await?.is_empty::<(String,)>()? {
+    if there.await?.no_rows::<(String,)>()? {
         let Some(replication) = &address.replication else {
             return Err(Trouble::Refused(missing(keyspace)));
         };
@@ -126,7 +126,7 @@ async fn fit(session: &Session) -> Result<(), Trouble> {
     let version = rows.into_iter().next().map(|(version,)| version).unwrap_or_default();
     // ScyllaDB says that it is an old Cassandra.
     let scylla = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system' AND table_name = 'scylla_local'";
-    if is_fit(&version) || !query(session, scylla, ()).await?.is_empty::<(String,)>()? {
+    if is_fit(&version) || !query(session, scylla, ()).await?.no_rows::<(String,)>()? {
         return Ok(());
     }
     Err(Trouble::Refused(too_old(&version)))

@@ -137,7 +137,7 @@ impl Cassandra {
         let mut well = false;
         for _ in 0..TRIES {
             let (now, wall) = (self.env().now(), self.wall());
-            let near = if well { None } else { tail.windows[0].from_where(now, shape.settle()) };
+            let near = if well { None } else { tail.windows[0].near(now, shape.settle()) };
             let from = near.unwrap_or(tail.windows[0].low);
             let (added, agreed) =
                 join(self.segments_after(shape, shard, tail.n, false), self.agreed(shape, shard, tail, from))
@@ -253,7 +253,7 @@ impl Cassandra {
         segment: &Segment,
     ) -> std::result::Result<bool, crate::error::Trouble> {
         let (n, chapter, shard) = (segment.n as i64, chapter(segment.n), i32::from(shard));
-        let begins = segment.n % CHAPTER == 0;
+        let begins = segment.n.is_multiple_of(CHAPTER);
         if begins {
             // Of several such writes the one with the highest number stays.
             let values = (&shape.uid, shard, chapter, chapter);

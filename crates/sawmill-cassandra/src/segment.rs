@@ -11,7 +11,7 @@ use sawmill::{Error, ErrorKind, Result};
 use crate::row::{Kind, Named, RowKey};
 
 /// How many segments share a partition.
-pub(crate) const CHAPTER: u64 = 10_000;
+pub(crate) const CHAPTER: u64 = 1000;
 /// The most rows that one segment names: it is one small write.
 pub(crate) const MOST_NAMED: usize = 512;
 

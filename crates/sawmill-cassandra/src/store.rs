@@ -18,6 +18,8 @@ use crate::stamp::Stamps;
 use crate::tail::Tail;
 use crate::topics::Shape;
 
+/// The ends of shards, by topic.
+type Tails = HashMap<(String, u16), Arc<Mutex<Tail>>>;
 /// A bucket of a topic that is known to be listed.
 pub(crate) type Listed = (String, Kind, i64, u16);
 
@@ -37,7 +39,7 @@ struct Open {
     /// Tells this store's rows from those of others that were pushed in the same microsecond.
     writer: i64,
     shapes: StdMutex<HashMap<String, Arc<Shape>>>,
-    tails: StdMutex<HashMap<(String, u16), Arc<Mutex<Tail>>>>,
+    tails: StdMutex<Tails>,
     listed: StdMutex<HashSet<Listed>>,
 }
 

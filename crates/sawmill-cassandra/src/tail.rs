@@ -59,7 +59,7 @@ impl Window {
 
     /// From where to look: as far back as rows were found lately, or, now and then, over all that may still arrive. None if it is
     /// time for that.
-    pub(crate) fn from_where(&self, now: Moment, settle: i64) -> Option<RowKey> {
+    pub(crate) fn near(&self, now: Moment, settle: i64) -> Option<RowKey> {
         let (at, wall) = self.looked?;
         if self.known.len() < FEW || now.since(at) >= LOOK_WELL_EVERY {
             return None;

@@ -86,6 +86,8 @@ fn message(off: i64, due: Option<Timestamp>, created: Timestamp) -> Message {
     Message { id, key: None, payload: off.to_string().into(), headers, due, created }
 }
 
+/// What was started, when, and when it was due.
+type Started = Mutex<Vec<(MessageId, Timestamp, Option<Timestamp>)>>;
 /// What was acknowledged: when it may start, by the right clock.
 type Pushed = Mutex<HashMap<MessageId, (Timestamp, bool)>>;
 
@@ -128,7 +130,7 @@ async fn c5_nothing_is_missed_whatever_clocks_say_and_however_late_writes_are() 
     let mill = options.open(&url).await.unwrap();
     let spec = TopicSpec { shards: SHARDS, ..TopicSpec::new("orders".parse().unwrap()) };
     mill.create_topic_with(&spec).await.unwrap();
-    let started: Arc<Mutex<Vec<(MessageId, Timestamp, Option<Timestamp>)>>> = Arc::default();
+    let started: Arc<Started> = Arc::default();
     let noted = started.clone();
     let handler = move |context: Context| {
         let message = context.message();

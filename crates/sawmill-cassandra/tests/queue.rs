@@ -277,3 +277,39 @@ async fn c12_shard_count_and_time_granularity_belong_to_the_topic() {
     }
     assert!(buckets["fine"] >= 3 && buckets["coarse"] <= 2, "{buckets:?}");
 }
+
+/// The order of a shard lies in several partitions when it is long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_order_is_read_through_every_handle() {
+    const MANY: usize = 1030;
+    let Some(url) = server_for("a_long_order_is_read_through_every_handle") else { return };
+    let namespace = namespace();
+    let log = store(&url, &namespace).await;
+    let topic = log.create_topic(&spec("orders", 1)).await.unwrap();
+    let env = Env::system();
+    let (mut after, mut spans) = (Position::default(), Vec::new());
+    for n in 0..MANY {
+        log.append(&topic, env.wall(), vec![Record::once(0, message(n.to_string()))]).await.unwrap();
+        let want = Want { shard: 0, after: after.clone(), limit: 10 };
+        let block = log.read(&topic, &[want]).await.unwrap().remove(0);
+        assert_eq!(block.messages.len(), 1, "what is acknowledged is read");
+        after = block.end;
+        spans.push(block.span);
+    }
+    let fresh = store(&url, &namespace).await;
+    let (mut after, mut texts) = (Position::default(), Vec::new());
+    while texts.len() < MANY {
+        let want = Want { shard: 0, after: after.clone(), limit: 100 };
+        let block = fresh.read(&topic, &[want]).await.unwrap().remove(0);
+        assert!(!block.messages.is_empty(), "{} of {MANY}", texts.len());
+        texts.extend(block.messages.into_iter().map(|message| message.payload));
+        after = block.end;
+    }
+    assert!(texts.iter().enumerate().all(|(n, text)| *text == n.to_string()), "in their order");
+    for n in [0, 500, 998, 999, 1000, MANY - 1] {
+        let again = fresh.reread(&topic, 0, &spans[n]).await.unwrap();
+        assert_eq!(again[0].payload, n.to_string());
+    }
+    let backlog = fresh.backlog(&topic, &[(0, Position::default()), (0, after)]).await.unwrap();
+    assert_eq!(backlog.ready, [MANY as u64, 0]);
+}
