@@ -1,4 +1,4 @@
-//! A node that is restarted and killed under load: nothing that was acknowledged is lost, and workers go on by themselves.
+//! A node that is killed under load: nothing that was acknowledged is lost, and workers go on by themselves.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::collections::{HashMap, HashSet};
@@ -48,8 +48,22 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-async fn survive(test: &str, harm: impl Fn(&mut Server) -> Result<(), String>) {
-    let server = Server::start(Kind::Cassandra).map_err(|why| sawmill_conformance::skipped(test, &why));
+/// A node that has written what it acknowledges. As it is usually set up, one that is killed forgets the last tenth of a second,
+/// and the other nodes that have it tell it: here there are none.
+fn start() -> Result<Server, String> {
+    let mut server = Server::start(Kind::Cassandra)?;
+    server.stop()?;
+    let settings =
+        std::fs::read_to_string(server.folder().join("cassandra.yaml")).map_err(|error| error.to_string())?;
+    let periodic = "commitlog_sync: periodic\ncommitlog_sync_period: 10000ms\n";
+    assert!(settings.contains(periodic), "{settings}");
+    server.give_file("cassandra.yaml", &settings.replace(periodic, "commitlog_sync: batch\n"))?;
+    server.restart()?;
+    Ok(server)
+}
+
+async fn survive(test: &str) {
+    let server = block_in_place(start).map_err(|why| sawmill_conformance::skipped(test, &why));
     let Ok(mut server) = server else { return };
     let options = || Sawmill::options().engine(CassandraEngine);
     let mill = options().open(server.url()).await.unwrap();
@@ -76,10 +90,12 @@ async fn survive(test: &str, harm: impl Fn(&mut Server) -> Result<(), String>) {
         pushing.await;
         let _ = ended.send(());
     });
-    for round in 0..2 {
+    // One is enough for every day; `SAWMILL_TEST_KILLS` says how many.
+    let kills = std::env::var("SAWMILL_TEST_KILLS").ok().and_then(|text| text.parse().ok());
+    for round in 0..kills.unwrap_or(1) {
         let goal = seen.run.lock().unwrap().len() + 500;
         until("messages are run", || seen.run.lock().unwrap().len() >= goal).await;
-        block_in_place(|| harm(&mut server).and_then(|()| server.restart())).unwrap();
+        block_in_place(|| server.kill().and_then(|()| server.restart())).unwrap();
         let began = SystemClock.now();
         let goal = seen.pushed.lock().unwrap().len() + 100;
         until("pushes are taken again", || seen.pushed.lock().unwrap().len() >= goal).await;
@@ -91,11 +107,18 @@ async fn survive(test: &str, harm: impl Fn(&mut Server) -> Result<(), String>) {
     seen.stop.store(true, Ordering::SeqCst);
     pusher.await.unwrap();
     let pushed: HashSet<MessageId> = seen.pushed.lock().unwrap().iter().copied().collect();
-    until("all that was acknowledged is run", || {
+    let missing = || {
         let run = seen.run.lock().unwrap();
-        pushed.iter().all(|id| run.contains_key(id))
-    })
-    .await;
+        pushed.iter().filter(|id| !run.contains_key(id)).count()
+    };
+    let began = SystemClock.now();
+    while missing() > 0 {
+        if SystemClock.now().since(began) > Duration::from_secs(120) {
+            let status = mill.status(TOPIC, "default").await;
+            panic!("of {} acknowledged {} were not run: {status:?}", pushed.len(), missing());
+        }
+        SystemClock.sleep(Duration::from_millis(20)).await;
+    }
     for worker in workers {
         worker.stop().await;
     }
@@ -108,11 +131,6 @@ async fn survive(test: &str, harm: impl Fn(&mut Server) -> Result<(), String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_is_restarted() {
-    survive("a_node_is_restarted", Server::stop).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_is_killed() {
-    survive("a_node_is_killed", Server::kill).await;
+    survive("a_node_is_killed").await;
 }
