@@ -186,6 +186,7 @@ async fn c5_nothing_is_missed_whatever_clocks_say_and_however_late_writes_are() 
         "{total} messages, clocks off by up to {BOUND_MS} ms: none missed, none early; \
          half start within {at_once} ms of their acknowledgement, or within {later} ms of when they are due"
     );
-    let most = if wanted.is_some() { 100 } else { 1000 };
+    // A busy machine has other things to do; `SAWMILL_TEST_LATE_MS=100` asks for what an idle one should keep.
+    let most = std::env::var("SAWMILL_TEST_LATE_MS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000);
     assert!(at_once <= most && later <= most, "{at_once} ms, {later} ms");
 }
