@@ -54,6 +54,7 @@ const BENCHES: &[(&str, Option<Engine>)] = &[
     ("mysql", Some(Engine::Mariadb)),
     ("zookeeper", Some(Engine::Zookeeper)),
     ("kafka", Some(Engine::Kafka)),
+    ("cassandra", Some(Engine::Cassandra)),
 ];
 /// What a benchmark may be told, and goes to it as it is: options with a number, and those that stand alone.
 const BENCH_NUMBERS: &[&str] =
@@ -141,7 +142,7 @@ fn meant_engines(typed: &mut Typed) -> Result<Task, UsageError> {
         Some("up") => {
             let mut engines = Vec::new();
             while let Some(word) = typed.word() {
-                let known: Vec<&str> = Engine::known().map(Engine::name).collect();
+                let known: Vec<&str> = Engine::ALL.iter().map(|engine| engine.name()).collect();
                 let unknown =
                     || UsageError(format!("there is no engine `{word}`; there is {}", known.join(", ")));
                 engines.push(Engine::named(&word).ok_or_else(unknown)?);
@@ -308,7 +309,7 @@ mod tests {
                 "`oracle`; there is postgres, postgres-18, pgbouncer, mariadb, zookeeper, kafka, cassandra",
             ),
             ("engines down postgres", "`postgres`"),
-            ("bench", "needs an engine: sqlite, postgres, mysql, zookeeper, kafka"),
+            ("bench", "needs an engine: sqlite, postgres, mysql, zookeeper, kafka, cassandra"),
             ("bench oracle", "`oracle`"),
             ("bench sqlite --n -1", "`-1`"),
             ("bench sqlite --fast", "`--fast`"),

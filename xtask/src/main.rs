@@ -32,8 +32,8 @@ Tasks:
       --list                  Show the steps and their commands, run nothing
       --only STEP[,STEP]      Run these steps only
   engines up [ENGINE...]    Start servers for tests and print their URLs: postgres,
-                            postgres-18, pgbouncer, mariadb, zookeeper, kafka;
-                            and, only when it is named, cassandra
+                            postgres-18, pgbouncer, mariadb, zookeeper, kafka,
+                            cassandra
   engines down              Stop every server that was started so
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      What takes longer than the gate may: the simulation on seeds the gate does
@@ -41,7 +41,7 @@ Tasks:
       --start SEED            First seed [default: 1000000]
       --only PART[,PART]      Run these only: sim, exactly-once-sqlite, exactly-once-postgres, exactly-once-mysql
   bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql,
-                            kafka; and zookeeper, as a ledger
+                            kafka, cassandra; and zookeeper, as a ledger
       --quick                 A small run, to see that it works
       --only PART[,PART]      Measure these only: throughput, single, latency, backlog, idle, commit
       --n N                   Messages pushed and worked in a round [default: 500000]
@@ -73,7 +73,7 @@ Environment:
   SAWMILL_TEST_MYSQL       A MariaDB or MySQL for tests and benchmarks [default: one is started]
   SAWMILL_TEST_ZOOKEEPER   A ZooKeeper for tests and benchmarks [default: one is started]
   SAWMILL_TEST_KAFKA       A Kafka broker for tests [default: one is started]
-  SAWMILL_TEST_CASSANDRA   A Cassandra node for tests [default: none]
+  SAWMILL_TEST_CASSANDRA   A Cassandra node for tests and benchmarks [default: one is started]
   CARGO_TARGET_DIR         Where builds and tools go [default: target]
 
 The last line of `test` reads: N passed, M failed, K skipped

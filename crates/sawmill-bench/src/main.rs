@@ -3,12 +3,13 @@
 //!
 //! `cargo xtask bench ENGINE`; `cargo xtask help` lists the options. SQLite's files are in a folder in the current
 //! directory that is removed at the end; other engines are where `SAWMILL_TEST_POSTGRES`, `SAWMILL_TEST_MYSQL`,
-//! `SAWMILL_TEST_KAFKA` and `SAWMILL_TEST_ZOOKEEPER` say. Where there are
+//! `SAWMILL_TEST_KAFKA`, `SAWMILL_TEST_CASSANDRA` and `SAWMILL_TEST_ZOOKEEPER` say. Where there are
 //! rounds, the engine alone and Sawmill take turns and the best round of each counts: what else the machine does can
 //! only make a round slower.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod backlog;
+mod cassandra;
 mod child;
 mod commit;
 mod idle;
@@ -41,7 +42,7 @@ fn main() -> Result<(), Failure> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if arguments.is_empty() {
-        return Err("say which engine: sqlite, postgres, mysql, kafka or zookeeper".into());
+        return Err("say which engine: sqlite, postgres, mysql, kafka, cassandra or zookeeper".into());
     }
     let engine = arguments.remove(0);
     if let Some(job) = arguments.strip_prefix(&["child".to_owned()][..]) {
@@ -69,10 +70,11 @@ fn subject(engine: &str, folder: &str) -> Result<Box<dyn Subject>, Failure> {
         "postgres" => Ok(Box::new(postgres::Postgres::new()?)),
         "mysql" => Ok(Box::new(mysql::Mysql::new()?)),
         "kafka" => Ok(Box::new(kafka::Kafka::new()?)),
-        other => {
-            Err(format!("there is no engine {other:?}: use sqlite, postgres, mysql, kafka or zookeeper")
-                .into())
-        }
+        "cassandra" => Ok(Box::new(cassandra::Cassandra::new()?)),
+        other => Err(format!(
+            "there is no engine {other:?}: use sqlite, postgres, mysql, kafka, cassandra or zookeeper"
+        )
+        .into()),
     }
 }
 

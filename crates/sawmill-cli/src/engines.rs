@@ -17,6 +17,7 @@ const ENGINES: &[Built] = &[
     Built { scheme: "mysql", feature: "mysql", is_in: cfg!(feature = "mysql") },
     Built { scheme: "zookeeper", feature: "zookeeper", is_in: cfg!(feature = "zookeeper") },
     Built { scheme: "kafka", feature: "kafka", is_in: cfg!(feature = "kafka") },
+    Built { scheme: "cassandra", feature: "cassandra", is_in: cfg!(feature = "cassandra") },
 ];
 
 /// How to open a store, with every engine that is there.
@@ -32,6 +33,8 @@ pub(crate) fn options() -> OpenOptions {
     let options = options.engine(sawmill_zookeeper::ZookeeperEngine);
     #[cfg(feature = "kafka")]
     let options = options.engine(sawmill_kafka::KafkaEngine);
+    #[cfg(feature = "cassandra")]
+    let options = options.engine(sawmill_cassandra::CassandraEngine);
     options
 }
 

@@ -83,6 +83,18 @@ fn mysql_is_a_store() {
     wrong_ways(&server, "mysql");
 }
 
+#[cfg(feature = "cassandra")]
+#[test]
+fn cassandra_is_a_store() {
+    let Some(server) = Server::of("cassandra_is_a_store", "SAWMILL_TEST_CASSANDRA") else { return };
+    a_message_is_pushed_worked_failed_and_resent(&server);
+    let push = ["push", "emails", "x"];
+    let way = server.url.split('?').next().unwrap().rsplit_once('/').unwrap().0.to_owned();
+    server.run_at(&format!("{way}/nowhere"), &push).fails(2, &["nowhere", "replication"]);
+    server.run_at("cassandra://127.0.0.1:1/sawmill", &push).fails(3, &["127.0.0.1:1"]);
+    server.run_at("cassandra:jobs", &push).fails(2, &["cassandra://"]);
+}
+
 /// A wrong password, a database that is not there, a server that is not there, and no URL at all.
 fn wrong_ways(server: &Server, scheme: &str) {
     let push = ["push", "emails", "x"];

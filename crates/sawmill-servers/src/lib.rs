@@ -149,7 +149,8 @@ impl Server {
         let (folder, port) = (process::folder(kind.name())?, process::free_port()?);
         let url = match kind {
             Kind::Mariadb => format!("mysql://sawmill:sawmill@127.0.0.1:{port}/sawmill"),
-            Kind::Zookeeper | Kind::Kafka | Kind::Cassandra => format!("{}://127.0.0.1:{port}", kind.name()),
+            Kind::Zookeeper | Kind::Kafka => format!("{}://127.0.0.1:{port}", kind.name()),
+            Kind::Cassandra => format!("cassandra://127.0.0.1:{port}/sawmill?replication=1"),
             _ => format!("postgres://sawmill:sawmill@127.0.0.1:{port}/postgres"),
         };
         let running = Running { kind, pid: 0, folder, url };

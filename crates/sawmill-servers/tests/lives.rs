@@ -102,7 +102,7 @@ fn kafka_with_passwords() {
 #[test]
 fn cassandra() {
     if let Some(server) = had(Server::start(Kind::Cassandra), "cassandra") {
-        assert_eq!(server.url(), format!("cassandra://127.0.0.1:{}", server.port()));
+        assert_eq!(server.url(), format!("cassandra://127.0.0.1:{}/sawmill?replication=1", server.port()));
         lives_and_dies(server);
     }
 }

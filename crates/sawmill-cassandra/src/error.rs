@@ -1,0 +1,188 @@
+//! What the ring answers, or that it does not, said in Sawmill's words: of what kind it is, and what to do about it.
+
+use std::error::Error as StdError;
+use std::fmt::Display;
+
+use sawmill::{Error, ErrorKind};
+use scylla::errors::{DbError, ExecutionError, NewSessionError, PrepareError, RequestAttemptError};
+
+/// Why a statement has no answer.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It was refused, or never sent: it has changed nothing and will not.
+    Refused(Error),
+    /// Nobody knows: it may have been done, may still be, or never.
+    Unknown(String),
+}
+
+impl Trouble {
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Trouble::Unknown(_))
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Trouble::Refused(error)
+    }
+}
+
+/// The error of a write.
+impl From<Trouble> for Error {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Refused(error) => error,
+            Trouble::Unknown(why) => unknown(why),
+        }
+    }
+}
+
+/// The error of a write of which nobody knows whether it was done.
+pub(crate) fn unknown(why: impl Display) -> Error {
+    Error::new(
+        ErrorKind::Unknown,
+        format!("it is not certain whether the database has taken the write ({why})"),
+    )
+}
+
+/// The error of a read.
+pub(crate) fn of_read(trouble: Trouble) -> Error {
+    match trouble {
+        Trouble::Refused(error) => error,
+        Trouble::Unknown(why) => unavailable(why),
+    }
+}
+
+fn unavailable(why: impl Display) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the database could not be used just now; try again ({why})"))
+}
+
+/// The error of something stored that cannot be understood.
+pub(crate) fn corrupt(what: impl Display) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("the database holds {what}, which this version did not write; restore it from a backup"),
+    )
+}
+
+impl From<ExecutionError> for Trouble {
+    fn from(error: ExecutionError) -> Self {
+        match &error {
+            ExecutionError::LastAttemptError(RequestAttemptError::DbError(said, why)) => {
+                of_database(said, why)
+            }
+            ExecutionError::LastAttemptError(
+                RequestAttemptError::UnableToAllocStreamId | RequestAttemptError::SerializationError(_),
+            )
+            | ExecutionError::EmptyPlan
+            | ExecutionError::ConnectionPoolError(_)
+            | ExecutionError::PrepareError(_) => Trouble::Refused(unavailable(&error)),
+            ExecutionError::BadQuery(_) => Trouble::Refused(corrupt(format!("tables ({error})"))),
+            _ => Trouble::Unknown(error.to_string()),
+        }
+    }
+}
+
+impl From<PrepareError> for Trouble {
+    fn from(error: PrepareError) -> Self {
+        match &error {
+            PrepareError::AllAttemptsFailed { first_attempt: RequestAttemptError::DbError(said, why) } => {
+                of_database(said, why)
+            }
+            _ => Trouble::Refused(unavailable(&error)),
+        }
+    }
+}
+
+fn of_database(said: &DbError, why: &str) -> Trouble {
+    let (kind, advice) = match said {
+        DbError::Unauthorized => (
+            ErrorKind::Invalid,
+            "the user may not do this; grant CREATE, SELECT and MODIFY on the keyspace, or let somebody who may open the store first",
+        ),
+        DbError::AuthenticationError => {
+            (ErrorKind::Invalid, "the server refuses the user or the password; check both in the store's URL")
+        }
+        DbError::Invalid if why.to_lowercase().contains("keyspace") && why.contains("exist") => (
+            ErrorKind::Invalid,
+            "the keyspace does not exist; create it, correct its name in the store's URL, or add ?replication=3 to have it made",
+        ),
+        DbError::ConfigError => (
+            ErrorKind::Invalid,
+            "the server refuses the settings of the keyspace; correct `replication` in the store's URL",
+        ),
+        DbError::Invalid if why.contains("too large") => {
+            (ErrorKind::TooLarge, "this is more than the server takes at once; raise its max_mutation_size")
+        }
+        DbError::Unavailable { .. } => (
+            ErrorKind::Unavailable,
+            "too few nodes are alive for the consistency that is asked for; try again",
+        ),
+        DbError::Overloaded | DbError::IsBootstrapping | DbError::RateLimitReached { .. } => {
+            (ErrorKind::Unavailable, "the node is busy; try again")
+        }
+        DbError::WriteTimeout { .. }
+        | DbError::WriteFailure { .. }
+        | DbError::ReadTimeout { .. }
+        | DbError::ReadFailure { .. }
+        | DbError::ServerError
+        | DbError::Other(_) => return Trouble::Unknown(format!("{said}: {why}")),
+        // What is left says that tables are not those that this version made.
+        _ => (ErrorKind::Corrupt, "the keyspace does not hold what it should; restore it from a backup"),
+    };
+    Trouble::Refused(Error::new(kind, format!("{advice} ({why})")))
+}
+
+/// The error of a session that could not be opened.
+pub(crate) fn of_session(error: &NewSessionError) -> Error {
+    let mut said = error.to_string();
+    let mut cause: Option<&dyn StdError> = error.source();
+    while let Some(inner) = cause {
+        if let Some(RequestAttemptError::DbError(db, why)) = inner.downcast_ref() {
+            return of_read(of_database(db, why));
+        }
+        said = inner.to_string();
+        cause = inner.source();
+    }
+    let lower = format!("{error} {said}").to_lowercase();
+    if lower.contains("authenticat") || lower.contains("credentials") {
+        return Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "the server refuses the user or the password, or wants one; check both in the store's URL ({said})"
+            ),
+        );
+    }
+    if lower.contains("certificate") {
+        return Error::new(
+            ErrorKind::Invalid,
+            format!("the server's certificate is refused; check ssl-ca and the host's name ({said})"),
+        );
+    }
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("no node of the database can be reached; check hosts and ports, and that they run ({error})"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_has_its_kind() {
+        let timeout = ExecutionError::RequestTimeout(std::time::Duration::from_secs(1));
+        assert!(Trouble::from(timeout).is_unknown());
+        for (said, why, kind) in [
+            (DbError::Unauthorized, "no", ErrorKind::Invalid),
+            (DbError::Invalid, "Keyspace 'x' does not exist", ErrorKind::Invalid),
+            (DbError::Invalid, "Mutation is too large", ErrorKind::TooLarge),
+            (DbError::Overloaded, "", ErrorKind::Unavailable),
+            (DbError::SyntaxError, "", ErrorKind::Corrupt),
+            (DbError::ServerError, "", ErrorKind::Unknown),
+        ] {
+            let error: Error = of_database(&said, why).into();
+            assert_eq!(error.kind(), kind, "{said:?} {why}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Reading messages in the order of the segments.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use sawmill::log::{Block, Position, Want};
+use sawmill::{Message, Result, Topic};
+
+use crate::error::corrupt;
+use crate::pack::unpack;
+use crate::row::{Kind, Named, RowKey};
+use crate::segment::{Place, Stretch};
+use crate::store::{Cassandra, read};
+use crate::tail::Tail;
+use crate::topics::Shape;
+
+/// About how many bytes are read at a time.
+const MOST_BYTES: u64 = 4 << 20;
+/// How often more is looked for to fill a block.
+const MOST_LOOKS: usize = 4;
+/// So few rows are read one by one: others may lie between them.
+const FEW: usize = 4;
+
+/// Some messages of one row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) row: Named,
+    skip: u32,
+    take: u32,
+}
+
+/// What is to be read.
+#[derive(Debug, Default)]
+struct Plan {
+    pieces: Vec<Piece>,
+    end: Place,
+    /// There is no room for more.
+    full: bool,
+    more: bool,
+}
+
+impl Cassandra {
+    /// Reads one shard after a position.
+    pub(crate) async fn read_one(&self, shape: &Shape, want: &Want) -> Result<Block> {
+        let mut place = Place::of(&want.after)?;
+        let nothing = |more: bool| Block {
+            messages: Vec::new(),
+            span: Stretch { from: Place::default(), upto: Place::default(), many: 0 }.span(),
+            end: want.after.clone(),
+            more,
+        };
+        if want.limit == 0 {
+            return Ok(nothing(true));
+        }
+        loop {
+            let plan = {
+                let tail = self.tail(shape, want.shard);
+                let mut tail = tail.lock().await;
+                self.plan(shape, want.shard, &mut tail, place, want.limit).await?
+            };
+            if plan.pieces.is_empty() {
+                return Ok(nothing(false));
+            }
+            let messages = self.fetch(shape, want.shard, &plan.pieces).await?;
+            if !messages.is_empty() {
+                let span = Stretch { from: place, upto: plan.end, many: messages.len() }.span();
+                return Ok(Block { messages, span, end: plan.end.position(), more: plan.more });
+            }
+            // All of it has expired.
+            place = plan.end;
+        }
+    }
+
+    /// What to read after a place: what is known there, and, if that is not enough, what is found.
+    async fn plan(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &mut Tail,
+        place: Place,
+        limit: usize,
+    ) -> Result<Plan> {
+        self.load(shape, shard, tail).await?;
+        let mut plan = self.plan_known(shape, shard, tail, place, limit).await?;
+        for _ in 0..MOST_LOOKS {
+            if plan.full || !self.seal_ready(shape, shard, tail).await? {
+                break;
+            }
+            plan = self.plan_known(shape, shard, tail, place, limit).await?;
+        }
+        plan.more = plan.full || tail.more;
+        Ok(plan)
+    }
+
+    async fn plan_known(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &Tail,
+        place: Place,
+        limit: usize,
+    ) -> Result<Plan> {
+        let mut plan = Plan { end: place, ..Plan::default() };
+        let (mut room, mut bytes) = (u32::try_from(limit).unwrap_or(u32::MAX), 0);
+        loop {
+            // Of a segment that is used up, the next is wanted.
+            let segments = self.segments_from(shape, shard, tail, plan.end.n).await?;
+            let began = plan.end;
+            for segment in &segments {
+                let mut passed = 0;
+                for row in &segment.named {
+                    let skip = if segment.n == began.n {
+                        began.after.saturating_sub(passed).min(row.many)
+                    } else {
+                        0
+                    };
+                    let take = (row.many - skip).min(room);
+                    if skip < row.many {
+                        if take == 0 || (bytes > 0 && bytes + u64::from(row.bytes) > MOST_BYTES) {
+                            plan.full = true;
+                            return Ok(plan);
+                        }
+                        plan.pieces.push(Piece { row: *row, skip, take });
+                        room -= take;
+                        bytes += u64::from(row.bytes);
+                        plan.end = Place { n: segment.n, after: passed + skip + take };
+                    }
+                    passed += row.many;
+                }
+                if plan.end.n < segment.n {
+                    plan.end = Place { n: segment.n, after: passed };
+                }
+            }
+            if plan.end.n >= tail.n || plan.end == began {
+                break;
+            }
+        }
+        plan.full = room == 0;
+        Ok(plan)
+    }
+
+    /// The messages of some pieces, but for those that have expired.
+    async fn fetch(&self, shape: &Shape, shard: u16, pieces: &[Piece]) -> Result<Vec<Message>> {
+        let place = |piece: &Piece| (piece.row.kind, shape.bucket(piece.row.key.at));
+        let parts = pieces.chunk_by(|a, b| place(a) == place(b)).flat_map(|part| match part.len() {
+            0..=FEW => part.chunks(1).collect::<Vec<_>>(),
+            _ => vec![part],
+        });
+        let reads = parts.map(|part| {
+            let (least, most) =
+                part.iter().fold((part[0].row.key, part[0].row.key), |(least, most), piece| {
+                    (least.min(piece.row.key), most.max(piece.row.key))
+                });
+            let (kind, bucket) = place(&part[0]);
+            self.bodies(shape, shard, kind, bucket, least, most)
+        });
+        let mut bodies = HashMap::new();
+        for part in try_join_all(reads).await? {
+            bodies.extend(part);
+        }
+        let mut messages = Vec::new();
+        for piece in pieces {
+            let Some((many, body)) = bodies.get(&(piece.row.kind, piece.row.key)) else { continue };
+            let odd = || corrupt(format!("a row of messages that cannot be read ({:?})", piece.row.key));
+            let unpacked = unpack(body.clone(), *many).ok_or_else(odd)?;
+            messages.extend(unpacked.into_iter().skip(piece.skip as usize).take(piece.take as usize));
+        }
+        Ok(messages)
+    }
+
+    /// The rows between two keys, both included.
+    pub(crate) async fn bodies(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        kind: Kind,
+        bucket: i64,
+        least: RowKey,
+        most: RowKey,
+    ) -> Result<Vec<((Kind, RowKey), (u32, Bytes))>> {
+        let bounds = (least.at, least.seq, least.writer, most.at, most.seq, most.writer);
+        let (a, b, c, d, e, f) = bounds;
+        let values = (&shape.uid, bucket, i32::from(shard), kind.number(), a, b, c, d, e, f);
+        let rows: Vec<(i64, i64, i64, i32, Bytes)> =
+            read(self.link().all(&self.link().say.row_range, values).await)?;
+        let keyed = rows.into_iter().map(|(at, seq, writer, many, body)| {
+            ((kind, RowKey { at, seq, writer }), (u32::try_from(many).unwrap_or_default(), body))
+        });
+        Ok(keyed.collect())
+    }
+
+    /// Reads a past block again.
+    pub(crate) async fn read_again(
+        &self,
+        topic: &Topic,
+        shape: &Shape,
+        shard: u16,
+        stretch: Stretch,
+    ) -> Result<Vec<Message>> {
+        let (mut place, mut messages) = (stretch.from, Vec::new());
+        if stretch.many == 0 {
+            return Ok(messages);
+        }
+        let tail = self.tail(shape, shard);
+        let mut tail = tail.lock().await;
+        self.load(shape, shard, &mut tail).await?;
+        if tail.n < stretch.upto.n {
+            self.catch_up(shape, shard, &mut tail, false).await?;
+        }
+        while place < stretch.upto {
+            let plan = self.plan_known(shape, shard, &tail, place, stretch.many - messages.len()).await?;
+            if plan.pieces.is_empty() {
+                break;
+            }
+            messages.extend(self.fetch(shape, shard, &plan.pieces).await?);
+            place = plan.end;
+            if messages.len() >= stretch.many {
+                break;
+            }
+        }
+        if messages.len() == stretch.many && place <= stretch.upto {
+            return Ok(messages);
+        }
+        Err(topic.gone(stretch.many, messages.len().min(stretch.many.saturating_sub(1))))
+    }
+
+    /// The first message after a place that is known, if it is there.
+    pub(crate) async fn first_after(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &Tail,
+        place: Place,
+    ) -> Result<Option<Message>> {
+        let plan = self.plan_known(shape, shard, tail, place, 1).await?;
+        Ok(self.fetch(shape, shard, &plan.pieces).await?.into_iter().next())
+    }
+
+    /// How many messages are named after a place.
+    pub(crate) async fn named_after(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &Tail,
+        after: &Position,
+    ) -> Result<u64> {
+        let place = Place::of(after)?;
+        if place.n > tail.n {
+            return Ok(0);
+        }
+        let first = self.segments_from(shape, shard, tail, place.n).await?;
+        let Some(first) = first.first() else { return Ok(0) };
+        let inside = if first.n == place.n { u64::from(place.after).min(first.many()) } else { 0 };
+        Ok(tail.total.saturating_sub(first.before() + inside))
+    }
+}

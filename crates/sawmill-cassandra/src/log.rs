@@ -1,0 +1,107 @@
+//! The log: what the seam asks for, in terms of rows and segments.
+
+use async_trait::async_trait;
+use futures_util::future::{join, try_join_all};
+use sawmill::clock::Timestamp;
+use sawmill::engine::Capabilities;
+use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
+use sawmill::{Message, MessageId, Result, Topic, TopicName, TopicSpec};
+
+use crate::CAPABILITIES;
+use crate::segment::{Place, Stretch};
+use crate::store::Cassandra;
+
+#[async_trait]
+impl Log for Cassandra {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    async fn create_topic(&self, spec: &TopicSpec) -> Result<Topic> {
+        self.make_topic(spec).await
+    }
+
+    async fn topic(&self, name: &TopicName) -> Result<Option<Topic>> {
+        self.get_topic(name).await
+    }
+
+    async fn topics(&self) -> Result<Vec<Topic>> {
+        self.list_topics().await
+    }
+
+    async fn delete_topic(&self, topic: &Topic) -> Result<bool> {
+        self.drop_topic(topic).await
+    }
+
+    async fn append(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()> {
+        self.add(topic, now, records).await
+    }
+
+    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+        let (shape, known) = self.shape(topic).await?;
+        if let Some(want) = wants.iter().find(|want| want.shard >= shape.shards) {
+            return Err(topic.no_shard(want.shard));
+        }
+        let still_there = async {
+            match known {
+                true => self.check(topic).await.map(drop),
+                false => Ok(()),
+            }
+        };
+        let (there, blocks) =
+            join(still_there, try_join_all(wants.iter().map(|want| self.read_one(&shape, want)))).await;
+        there?;
+        blocks
+    }
+
+    async fn reread(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
+        let shape = self.check(topic).await?;
+        if shard >= shape.shards {
+            return Err(topic.no_shard(shard));
+        }
+        self.read_again(topic, &shape, shard, Stretch::of(span)?).await
+    }
+
+    async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
+        let shape = self.check(topic).await?;
+        self.promote_due(&shape, now, limit).await
+    }
+
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+        let shape = self.check(topic).await?;
+        self.search(&shape, id).await
+    }
+
+    async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
+        let shape = self.check(topic).await?;
+        self.places_since(&shape, since).await
+    }
+
+    async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {
+        let shape = self.check(topic).await?;
+        if let Some((shard, _)) = after.iter().find(|(shard, _)| *shard >= shape.shards) {
+            return Err(topic.no_shard(*shard));
+        }
+        self.count(&shape, after).await
+    }
+
+    /// Rows expire by themselves; deleting them would leave traces that reading has to step over.
+    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], _before: Timestamp) -> Result<u64> {
+        let shape = self.check(topic).await?;
+        if shard >= shape.shards {
+            return Err(topic.no_shard(shard));
+        }
+        for position in upto {
+            Place::of(position)?;
+        }
+        Ok(0)
+    }
+
+    fn news(&self, _topic: &Topic) -> Hints {
+        self.bells().message_hints()
+    }
+
+    fn announce(&self) {
+        self.bells().ring_messages();
+    }
+}

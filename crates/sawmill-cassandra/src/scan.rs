@@ -1,0 +1,118 @@
+//! Looking over a shard's rows for those that no segment names.
+
+use sawmill::Result;
+
+use crate::row::{Kind, Named, RowKey};
+use crate::store::{Cassandra, read};
+use crate::tail::Window;
+use crate::topics::Shape;
+
+/// How many rows are looked at in one query: what it answers is true of one moment.
+const PAGE: i32 = 2000;
+/// More buckets than these are looked up in the list of those that there are.
+const FEW: i64 = 3;
+
+/// What a look has found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Rows that no segment names, in their order.
+    pub(crate) rows: Vec<Named>,
+    /// All of it was seen by one query, and so at one moment.
+    pub(crate) at_once: bool,
+    /// There is nothing after them.
+    pub(crate) end: bool,
+}
+
+type Row = (i64, i64, i64, i32, i32, i64, Option<bool>);
+
+impl Cassandra {
+    /// The buckets of a shard that may hold rows after a key, up to a time.
+    pub(crate) async fn buckets(
+        &self,
+        shape: &Shape,
+        kind: Kind,
+        shard: u16,
+        after: &RowKey,
+        upto: i64,
+    ) -> Result<Vec<i64>> {
+        let (first, last) = (shape.bucket(after.at), shape.bucket(upto));
+        if last.saturating_sub(first) < FEW {
+            return Ok((first..=last).collect());
+        }
+        let listed = self.listed_buckets(shape, kind, first, last).await?;
+        Ok(listed.into_iter().filter(|(_, of)| *of == shard).map(|(bucket, _)| bucket).collect())
+    }
+
+    /// The buckets that there are, of all shards, ascending.
+    pub(crate) async fn listed_buckets(
+        &self,
+        shape: &Shape,
+        kind: Kind,
+        first: i64,
+        last: i64,
+    ) -> Result<Vec<(i64, u16)>> {
+        let values = (&shape.uid, kind.number(), first, last);
+        let rows: Vec<(i64, i32)> = read(self.link().all(&self.link().say.bucket_list, values).await)?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|(bucket, shard)| Some((bucket, u16::try_from(shard).ok()?)))
+            .collect())
+    }
+
+    /// Looks through these buckets, after a key, until it has found so many rows that are not known, or all.
+    pub(crate) async fn look_over(
+        &self,
+        shape: &Shape,
+        kind: Kind,
+        shard: u16,
+        (window, from): (&Window, RowKey),
+        buckets: &[i64],
+        enough: usize,
+    ) -> Result<Found> {
+        let mut found = Found { at_once: true, ..Found::default() };
+        let mut queries = 0;
+        for bucket in buckets {
+            let mut after = from;
+            loop {
+                let values = (
+                    &shape.uid,
+                    *bucket,
+                    i32::from(shard),
+                    kind.number(),
+                    after.at,
+                    after.seq,
+                    after.writer,
+                    PAGE,
+                );
+                let rows = self.link().ask(&self.link().say.row_keys, values).await;
+                let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
+                queries += 1;
+                let whole = rows.len() < PAGE as usize;
+                let rows = rows.into_iter().map(|row| named(kind, row));
+                for row in rows {
+                    after = row.key;
+                    if !window.knows(&row.key) {
+                        found.rows.push(row);
+                    }
+                }
+                if found.rows.len() >= enough {
+                    found.at_once = queries == 1;
+                    found.end = whole && Some(bucket) == buckets.last();
+                    return Ok(found);
+                }
+                if whole {
+                    break;
+                }
+            }
+        }
+        found.at_once = queries <= 1;
+        found.end = true;
+        Ok(found)
+    }
+}
+
+fn named(kind: Kind, (at, seq, writer, many, bytes, created, slow): Row) -> Named {
+    let number = |value: i32| u32::try_from(value).unwrap_or_default();
+    let key = RowKey { at, seq, writer };
+    Named { kind, key, many: number(many), bytes: number(bytes), created, slow: slow.unwrap_or(false) }
+}

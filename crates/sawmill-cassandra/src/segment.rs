@@ -1,0 +1,228 @@
+//! Segments: the order of a shard, agreed upon a piece at a time.
+//!
+//! Writes arrive out of order, so the times of rows cannot be an order of delivery: what arrives late would come before what was handed out.
+//! Whoever reads a shard and finds rows that no segment names, names them in the next segment, by a lightweight transaction. From then on they
+//! have a number, the same for everybody, and nothing comes before them any more. A position is a place in that numbering.
+
+use bytes::{Buf, BufMut};
+use sawmill::log::{Position, Span};
+use sawmill::{Error, ErrorKind, Result};
+
+use crate::row::{Kind, Named, RowKey};
+
+/// How many segments share a partition.
+pub(crate) const CHAPTER: u64 = 1000;
+/// The most rows that one segment names: it is one small write.
+pub(crate) const MOST_NAMED: usize = 512;
+
+const FORMAT: u8 = 1;
+
+/// Some rows, in the order in which they are delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Its number; the first has 1.
+    pub(crate) n: u64,
+    pub(crate) named: Vec<Named>,
+    pub(crate) state: State,
+}
+
+/// What is true once a segment is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State {
+    /// How many messages all segments name.
+    pub(crate) total: u64,
+    /// Of each kind: all rows up to here are named, and none will arrive any more.
+    pub(crate) low: [RowKey; 2],
+    /// Of each kind: the latest time of a row that is named.
+    pub(crate) high: [i64; 2],
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { total: 0, low: [RowKey::FIRST; 2], high: [-1; 2] }
+    }
+}
+
+impl Segment {
+    pub(crate) fn many(&self) -> u64 {
+        self.named.iter().map(|named| u64::from(named.many)).sum()
+    }
+
+    /// How many messages come before it.
+    pub(crate) fn before(&self) -> u64 {
+        self.state.total.saturating_sub(self.many())
+    }
+
+    /// As it is stored, but for its number.
+    pub(crate) fn encode(&self) -> (Vec<u8>, Vec<u8>) {
+        let mut out = vec![FORMAT];
+        for named in &self.named {
+            out.put_i8(named.kind.number());
+            put_key(&mut out, &named.key);
+            out.put_u32(named.many);
+            out.put_u32(named.bytes);
+            out.put_i64(named.created);
+        }
+        (out, self.state.encode())
+    }
+
+    /// What was stored; none if this is nothing that was.
+    pub(crate) fn decode(n: i64, mut named: &[u8], state: &[u8]) -> Option<Self> {
+        let n = u64::try_from(n).ok()?;
+        if named.try_get_u8().ok()? != FORMAT {
+            return None;
+        }
+        let mut rows = Vec::new();
+        while !named.is_empty() {
+            rows.push(Named {
+                kind: Kind::of(named.try_get_i8().ok()?)?,
+                key: key(&mut named)?,
+                many: named.try_get_u32().ok()?,
+                bytes: named.try_get_u32().ok()?,
+                created: named.try_get_i64().ok()?,
+                slow: false,
+            });
+        }
+        Some(Self { n, named: rows, state: State::decode(state)? })
+    }
+}
+
+impl State {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        out.put_u64(self.total);
+        for kind in 0..2 {
+            put_key(&mut out, &self.low[kind]);
+            out.put_i64(self.high[kind]);
+        }
+        out
+    }
+
+    pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
+        if bytes.try_get_u8().ok()? != FORMAT {
+            return None;
+        }
+        let mut state = Self { total: bytes.try_get_u64().ok()?, ..Self::default() };
+        for kind in 0..2 {
+            state.low[kind] = key(&mut bytes)?;
+            state.high[kind] = bytes.try_get_i64().ok()?;
+        }
+        bytes.is_empty().then_some(state)
+    }
+}
+
+fn put_key(out: &mut Vec<u8>, key: &RowKey) {
+    out.put_i64(key.at);
+    out.put_i64(key.seq);
+    out.put_i64(key.writer);
+}
+
+fn key(bytes: &mut &[u8]) -> Option<RowKey> {
+    Some(RowKey {
+        at: bytes.try_get_i64().ok()?,
+        seq: bytes.try_get_i64().ok()?,
+        writer: bytes.try_get_i64().ok()?,
+    })
+}
+
+/// A place between two messages: in which segment, and after how many messages of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Place {
+    pub(crate) n: u64,
+    pub(crate) after: u32,
+}
+
+impl Place {
+    pub(crate) fn of(position: &Position) -> Result<Self> {
+        let mut bytes = position.as_bytes();
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        let place = Self::take(&mut bytes).filter(|_| bytes.is_empty());
+        place.ok_or_else(|| foreign(position))
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        Some(Self { n: bytes.try_get_u64().ok()?, after: bytes.try_get_u32().ok()? })
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_u64(self.n);
+        out.put_u32(self.after);
+    }
+
+    pub(crate) fn position(self) -> Position {
+        if self == Self::default() {
+            return Position::default();
+        }
+        let mut out = Vec::new();
+        self.put(&mut out);
+        Position::new(out)
+    }
+}
+
+fn foreign(what: &dyn std::fmt::Debug) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("{what:?} was made by another engine"))
+}
+
+/// What lies between two places, and how much it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) from: Place,
+    pub(crate) upto: Place,
+    pub(crate) many: usize,
+}
+
+impl Stretch {
+    pub(crate) fn span(self) -> Span {
+        let mut out = Vec::new();
+        self.from.put(&mut out);
+        self.upto.put(&mut out);
+        out.put_u32(u32::try_from(self.many).unwrap_or(u32::MAX));
+        Span::new(out)
+    }
+
+    pub(crate) fn of(span: &Span) -> Result<Self> {
+        let mut bytes = span.as_bytes();
+        let read = |bytes: &mut &[u8]| {
+            let (from, upto) = (Place::take(bytes)?, Place::take(bytes)?);
+            let many = bytes.try_get_u32().ok()? as usize;
+            bytes.is_empty().then_some(Self { from, upto, many })
+        };
+        read(&mut bytes).ok_or_else(|| foreign(span))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_read_back() {
+        let key = |at| RowKey { at, seq: at * 1000, writer: -at };
+        let named =
+            |kind, at| Named { kind, key: key(at), many: 3, bytes: 400, created: at - 1, slow: false };
+        let state = State { total: 77, low: [key(5), RowKey::FIRST], high: [9, -1] };
+        let segment =
+            Segment { n: 8, named: vec![named(Kind::Ready, 7), named(Kind::Aside, i64::MAX / 2000)], state };
+        let (rows, after) = segment.encode();
+        assert_eq!(Segment::decode(8, &rows, &after), Some(segment.clone()));
+        assert_eq!((segment.many(), segment.before()), (6, 71));
+        for end in 0..after.len() {
+            assert_eq!(State::decode(&after[..end]), None);
+        }
+        assert_eq!(Segment::decode(8, &rows[..rows.len() - 1], &after), None);
+    }
+
+    #[test]
+    fn places_are_read_back() {
+        for place in [Place::default(), Place { n: 3, after: 9 }] {
+            assert_eq!(Place::of(&place.position()).unwrap(), place);
+        }
+        assert_eq!(Place::default().position(), Position::default());
+        let stretch = Stretch { from: Place { n: 1, after: 2 }, upto: Place { n: 3, after: 4 }, many: 5 };
+        assert_eq!(Stretch::of(&stretch.span()).unwrap(), stretch);
+        assert!(Place::of(&Position::new(vec![1; 8])).is_err());
+        assert!(Stretch::of(&Span::from_range(1, 2, 3)).is_err());
+    }
+}

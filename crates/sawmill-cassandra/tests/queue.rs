@@ -1,0 +1,315 @@
+//! The note on a time-ordered queue on Cassandra, behaviour by behaviour.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::{join_all, try_join_all};
+use sawmill::engine::Namespace;
+use sawmill::env::Env;
+use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
+use sawmill::log::{Log, Position, Record, Want};
+use sawmill::topic::TopicSpec;
+use sawmill::{Context, Message, MessageId, Push, Sawmill};
+use sawmill_cassandra::{Cassandra, CassandraEngine};
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::statement::unprepared::Statement;
+use support::{eventually, namespace, server_for, with_keyspace};
+
+async fn open(url: &str, namespace: &Namespace) -> Sawmill {
+    Sawmill::options().engine(CassandraEngine).namespace(namespace.as_str()).open(url).await.unwrap()
+}
+
+async fn store(url: &str, namespace: &Namespace) -> Cassandra {
+    Cassandra::open(&url.parse().unwrap(), namespace).await.unwrap()
+}
+
+/// The driver alone.
+async fn driver(url: &str) -> Session {
+    let (_, place) = url.split_once("//").unwrap();
+    SessionBuilder::new().known_node(place.split_once('/').unwrap().0).build().await.unwrap()
+}
+
+fn message(text: impl Into<String>) -> Message {
+    let env = Env::system();
+    let random = u128::from(env.dice().roll()) << 64 | u128::from(env.dice().roll());
+    Message {
+        id: MessageId::from_u128(random),
+        key: None,
+        payload: text.into().into(),
+        headers: Default::default(),
+        due: None,
+        created: env.wall(),
+    }
+}
+
+fn spec(name: &str, shards: u16) -> TopicSpec {
+    TopicSpec { shards, ..TopicSpec::new(name.parse().unwrap()) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_producers_are_parallel_and_uncoordinated() {
+    let Some(url) = server_for("c1") else { return };
+    let namespace = namespace();
+    let mill = open(&url, &namespace).await;
+    mill.create_topic("orders").await.unwrap();
+    let run: Arc<Mutex<HashMap<MessageId, u32>>> = Arc::default();
+    let noted = run.clone();
+    let handler = move |context: Context| {
+        *noted.lock().unwrap().entry(context.message().id).or_default() += 1;
+        async {}
+    };
+    let worker = mill.worker("orders").slots(8).start(handler).await.unwrap();
+    let mills = join_all((0..8).map(|_| open(&url, &namespace))).await;
+    let pushes = mills.iter().enumerate().map(|(number, mill)| async move {
+        let mut ids = Vec::new();
+        for call in 0..25 {
+            ids.extend(mill.push_many("orders", (0..10).map(|i| format!("{number}-{call}-{i}"))).await?);
+        }
+        Ok::<_, sawmill::Error>(ids)
+    });
+    let ids: Vec<MessageId> = try_join_all(pushes).await.unwrap().into_iter().flatten().collect();
+    assert_eq!(ids.len(), 2000);
+    eventually("all are run", async || run.lock().unwrap().len() == 2000).await;
+    worker.stop().await;
+    let run = run.lock().unwrap();
+    assert!(ids.iter().all(|id| run.get(id) == Some(&1)), "each is run once");
+}
+
+/// Messages, retries, due times, several groups: and no read of the log has met anything that was deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c2_nothing_is_deleted_and_every_row_expires() {
+    let Some(url) = server_for("c2") else { return };
+    let keyspace = format!("sawmill_c2_{:08x}", Env::system().dice().roll() as u32);
+    let url = with_keyspace(&url, &keyspace);
+    let namespace = namespace();
+    let mill = open(&url, &namespace).await;
+    mill.create_topic_with(&spec("orders", 4)).await.unwrap();
+    let mut workers = Vec::new();
+    for group in ["one", "two"] {
+        let handler = |context: Context| async move {
+            match context.payload().starts_with(b"fails") && context.attempt() == 1 {
+                true => Err::<(), _>("not yet"),
+                false => Ok(()),
+            }
+        };
+        workers.push(mill.worker("orders").group(group).slots(4).start(handler).await.unwrap());
+    }
+    mill.push_many("orders", (0..500).map(|n| format!("now {n}"))).await.unwrap();
+    mill.push_many("orders", (0..20).map(|n| format!("fails {n}"))).await.unwrap();
+    let later = (0..100).map(|n| Push::new(format!("later {n}")).after(Duration::from_millis(300 + n)));
+    mill.push_many("orders", later).await.unwrap();
+    for group in ["one", "two"] {
+        eventually("all is done", async || {
+            let status = mill.status("orders", group).await.unwrap();
+            status.done == 620 && status.retrying == 0
+        })
+        .await;
+    }
+    for worker in workers {
+        worker.stop().await;
+    }
+    let session = driver(&url).await;
+    let rows = session.query_unpaged(format!("SELECT at, TTL(body) FROM {keyspace}.log"), ()).await.unwrap();
+    let rows = rows.into_rows_result().unwrap();
+    let rows: Vec<(i64, Option<i32>)> = rows.rows().unwrap().map(Result::unwrap).collect();
+    assert!(
+        rows.len() > 100 && rows.iter().all(|(_, ttl)| ttl.is_some_and(|ttl| ttl > 9 * 86_400)),
+        "{rows:?}"
+    );
+    let met = "SELECT table_name, count, max FROM system_views.tombstones_per_read WHERE keyspace_name = ? ALLOW FILTERING";
+    let met = session.query_unpaged(met, (&keyspace,)).await.unwrap().into_rows_result().unwrap();
+    let met: Vec<(String, i64, f64)> = met.rows().unwrap().map(Result::unwrap).collect();
+    let (_, reads, most) = met.iter().find(|(table, ..)| table == "log").unwrap();
+    eprintln!(
+        "{} rows, {reads} reads of the log, {most} or less the most tombstones that one has met",
+        rows.len()
+    );
+    // The server counts one and none alike: a trace tells.
+    assert!(*reads > 50 && *most <= 1.0, "{met:?}");
+    let mut traced = Statement::new(format!("SELECT at FROM {keyspace}.log"));
+    traced.set_tracing(true);
+    let trace = session.query_unpaged(traced, ()).await.unwrap().tracing_id().unwrap();
+    let trace = session.get_tracing_info(&trace).await.unwrap();
+    let steps: Vec<String> = trace.events.into_iter().filter_map(|event| event.activity).collect();
+    let counted: Vec<&String> = steps.iter().filter(|step| step.contains("tombstone")).collect();
+    assert!(!counted.is_empty() && counted.iter().all(|step| step.contains(" 0 tombstone")), "{steps:?}");
+    session.query_unpaged(format!("DROP KEYSPACE {keyspace}"), ()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c2_what_nobody_reads_in_time_expires_and_the_queue_goes_on() {
+    let Some(url) = server_for("c2_expiry") else { return };
+    let namespace = namespace();
+    let log = store(&format!("{url}&settle=1s&keep=3s"), &namespace).await;
+    let retention = Duration::from_secs(1);
+    let topic = log.create_topic(&TopicSpec { retention, ..spec("orders", 1) }).await.unwrap();
+    let env = Env::system();
+    let append = async |text: &str| {
+        log.append(&topic, env.wall(), vec![Record::once(0, message(text))]).await.unwrap();
+    };
+    let mut after = Position::default();
+    let mut read = async || {
+        let want = Want { shard: 0, after: after.clone(), limit: 10 };
+        let block = log.read(&topic, &[want]).await.unwrap().remove(0);
+        after = block.end;
+        block
+            .messages
+            .iter()
+            .map(|message| String::from_utf8_lossy(&message.payload).into_owned())
+            .collect::<Vec<_>>()
+    };
+    append("read").await;
+    assert_eq!(read().await, ["read"]);
+    append("not read").await;
+    env.sleep(Duration::from_secs(5)).await;
+    assert_eq!(read().await, [""; 0], "it has expired");
+    append("new").await;
+    assert_eq!(read().await, ["new"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c6_c11_a_lock_is_conditional_and_renewing_never_takes_anothers() {
+    let Some(url) = server_for("c6_c11") else { return };
+    let namespace = namespace();
+    let (one, two) = (store(&url, &namespace).await, store(&url, &namespace).await);
+    let key = EntryKey::raw("locks/0");
+    let write = |expect, value: Option<&'static str>| Write {
+        key: key.clone(),
+        expect,
+        value: value.map(Into::into),
+    };
+    let Commit::Done(first) = one.commit(write(None, Some("one"))).await.unwrap() else {
+        panic!("it is free")
+    };
+    assert_eq!(two.commit(write(None, Some("two"))).await.unwrap(), Commit::Conflict);
+    let Commit::Done(renewed) = one.commit(write(Some(first), Some("one"))).await.unwrap() else {
+        panic!("it is its own")
+    };
+    // The second has seen the first version, and takes the lock only if it was not renewed.
+    assert_eq!(two.commit(write(Some(first), Some("two"))).await.unwrap(), Commit::Conflict);
+    let Commit::Done(taken) = two.commit(write(Some(renewed), Some("two"))).await.unwrap() else {
+        panic!("not renewed")
+    };
+    // Who comes back too late renews nothing.
+    assert_eq!(one.commit(write(Some(renewed), Some("one"))).await.unwrap(), Commit::Conflict);
+    assert_eq!(&one.get(&key).await.unwrap().unwrap().value[..], b"two");
+    assert!(matches!(two.commit(write(Some(taken), None)).await.unwrap(), Commit::Done(_)));
+    assert_eq!(one.commit(write(Some(taken), Some("one"))).await.unwrap(), Commit::Conflict);
+    assert_eq!(one.get(&key).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c10_initialising_again_keeps_the_state() {
+    let Some(url) = server_for("c10") else { return };
+    let keyspace = format!("sawmill_c10_{:08x}", Env::system().dice().roll() as u32);
+    let url = with_keyspace(&url, &keyspace);
+    let namespace = namespace();
+    // Several make it at once, and afterwards each of them makes the topic.
+    let mills = join_all((0..4).map(|_| open(&url, &namespace))).await;
+    let made = try_join_all(mills.iter().map(|mill| mill.create_topic("orders"))).await.unwrap();
+    assert!(made.windows(2).all(|pair| pair[0] == pair[1]), "{made:?}");
+    let run: Arc<Mutex<Vec<String>>> = Arc::default();
+    for round in 0..3 {
+        let mill = open(&url, &namespace).await;
+        assert_eq!(mill.create_topic("orders").await.unwrap(), made[0]);
+        mill.push("orders", format!("round {round}")).await.unwrap();
+        let noted = run.clone();
+        let handler = move |context: Context| {
+            noted.lock().unwrap().push(String::from_utf8_lossy(context.payload()).into_owned());
+            async {}
+        };
+        let worker = mill.worker("orders").start(handler).await.unwrap();
+        eventually("it is done", async || mill.status("orders", "default").await.unwrap().done == round + 1)
+            .await;
+        worker.stop().await;
+    }
+    assert_eq!(*run.lock().unwrap(), ["round 0", "round 1", "round 2"], "nothing is run again");
+    driver(&url).await.query_unpaged(format!("DROP KEYSPACE {keyspace}"), ()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c12_shard_count_and_time_granularity_belong_to_the_topic() {
+    let Some(url) = server_for("c12") else { return };
+    let namespace = namespace();
+    let fine = store(&format!("{url}&bucket=1s"), &namespace).await;
+    let topic = fine.create_topic(&spec("fine", 2)).await.unwrap();
+    // Whoever opens it later goes by what it was made with.
+    let coarse = store(&format!("{url}&bucket=1h"), &namespace).await;
+    let other = coarse.create_topic(&spec("coarse", 5)).await.unwrap();
+    assert_eq!(coarse.create_topic(&spec("fine", 2)).await.unwrap(), topic);
+    let env = Env::system();
+    for (handle, n) in [(&fine, 0), (&coarse, 1), (&fine, 2), (&coarse, 3)] {
+        for topic in [&topic, &other] {
+            let records = (0..topic.shards).map(|shard| Record::once(shard, message(format!("{n}"))));
+            handle.append(topic, env.wall(), records.collect()).await.unwrap();
+        }
+        env.sleep(Duration::from_millis(700)).await;
+    }
+    for (topic, shards) in [(&topic, 2), (&other, 5)] {
+        for handle in [&fine, &coarse] {
+            for shard in 0..shards {
+                let (mut texts, mut after) = (Vec::new(), Position::default());
+                while texts.len() < 4 {
+                    let want = Want { shard, after: after.clone(), limit: 10 };
+                    let block = handle.read(topic, &[want]).await.unwrap().remove(0);
+                    assert!(!block.messages.is_empty(), "{texts:?}");
+                    texts.extend(block.messages.iter().map(|message| message.payload.clone()));
+                    after = block.end;
+                }
+                assert_eq!(texts, ["0", "1", "2", "3"]);
+            }
+        }
+    }
+    let keyspace = url.rsplit_once('/').unwrap().1.split('?').next().unwrap().to_owned();
+    let session = driver(&url).await;
+    let mut buckets = BTreeMap::new();
+    for topic in [&topic, &other] {
+        let listed = format!("SELECT bucket FROM {keyspace}.buckets WHERE topic = ? AND kind = 0");
+        let listed = session.query_unpaged(listed, (&topic.uid,)).await.unwrap().into_rows_result().unwrap();
+        let mut listed: Vec<(i64,)> = listed.rows().unwrap().map(Result::unwrap).collect();
+        listed.dedup();
+        buckets.insert(topic.name.to_string(), listed.len());
+    }
+    assert!(buckets["fine"] >= 3 && buckets["coarse"] <= 2, "{buckets:?}");
+}
+
+/// The order of a shard lies in several partitions when it is long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_order_is_read_through_every_handle() {
+    const MANY: usize = 1030;
+    let Some(url) = server_for("a_long_order_is_read_through_every_handle") else { return };
+    let namespace = namespace();
+    let log = store(&url, &namespace).await;
+    let topic = log.create_topic(&spec("orders", 1)).await.unwrap();
+    let env = Env::system();
+    let (mut after, mut spans) = (Position::default(), Vec::new());
+    for n in 0..MANY {
+        log.append(&topic, env.wall(), vec![Record::once(0, message(n.to_string()))]).await.unwrap();
+        let want = Want { shard: 0, after: after.clone(), limit: 10 };
+        let block = log.read(&topic, &[want]).await.unwrap().remove(0);
+        assert_eq!(block.messages.len(), 1, "what is acknowledged is read");
+        after = block.end;
+        spans.push(block.span);
+    }
+    let fresh = store(&url, &namespace).await;
+    let (mut after, mut texts) = (Position::default(), Vec::new());
+    while texts.len() < MANY {
+        let want = Want { shard: 0, after: after.clone(), limit: 100 };
+        let block = fresh.read(&topic, &[want]).await.unwrap().remove(0);
+        assert!(!block.messages.is_empty(), "{} of {MANY}", texts.len());
+        texts.extend(block.messages.into_iter().map(|message| message.payload));
+        after = block.end;
+    }
+    assert!(texts.iter().enumerate().all(|(n, text)| *text == n.to_string()), "in their order");
+    for n in [0, 500, 998, 999, 1000, MANY - 1] {
+        let again = fresh.reread(&topic, 0, &spans[n]).await.unwrap();
+        assert_eq!(again[0].payload, n.to_string());
+    }
+    let backlog = fresh.backlog(&topic, &[(0, Position::default()), (0, after)]).await.unwrap();
+    assert_eq!(backlog.ready, [MANY as u64, 0]);
+}

@@ -1,0 +1,66 @@
+//! What the tests of this engine share: the node that they talk to.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use sawmill::engine::Namespace;
+use sawmill::env::Env;
+use tokio::runtime::{Builder, Runtime};
+
+/// Where `cargo xtask engines up` has started a node.
+const VARIABLE: &str = "SAWMILL_TEST_CASSANDRA";
+
+/// The URL of the node, or why there is none. Where everything must be tested, that is a failure.
+pub(crate) fn server() -> Result<String, String> {
+    let url = std::env::var(VARIABLE).ok().filter(|url| !url.is_empty());
+    let url =
+        url.ok_or_else(|| format!("{VARIABLE} names no node; `cargo xtask engines up cassandra` starts one"));
+    if let Err(why) = &url {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+    }
+    url
+}
+
+/// The URL of the node for this test. Without one the test is skipped, visibly.
+pub(crate) fn server_for(test: &str) -> Option<String> {
+    server().map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
+}
+
+/// The URL of the node. Without one, all tests of this program end here, as skipped: none of them can say so.
+pub(crate) fn server_or_end(tests: &str) -> String {
+    server().unwrap_or_else(|why| {
+        sawmill_conformance::skipped(tests, &why);
+        std::process::exit(0);
+    })
+}
+
+/// A namespace that nobody else has.
+pub(crate) fn namespace() -> Namespace {
+    format!("t-{:016x}", Env::system().dice().roll()).parse().unwrap()
+}
+
+/// The same URL with another keyspace.
+pub(crate) fn with_keyspace(url: &str, keyspace: &str) -> String {
+    let (way, settings) = url.split_once('?').unwrap_or((url, ""));
+    let (nodes, _) = way.rsplit_once('/').unwrap();
+    format!("{nodes}/{keyspace}?{settings}")
+}
+
+/// Asks again and again until the answer is yes.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let env = Env::system();
+    let began = env.now();
+    while !holds().await {
+        assert!(env.now().since(began) < Duration::from_secs(60), "this did not happen: {what}");
+        env.sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Opens a store on a runtime that outlives the test that uses it.
+pub(crate) fn elsewhere<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    static RUNTIME: LazyLock<Runtime> =
+        LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
+    std::thread::spawn(|| RUNTIME.block_on(work)).join().unwrap()
+}
