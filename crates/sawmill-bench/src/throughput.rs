@@ -178,7 +178,11 @@ async fn sawmill(subject: &dyn Subject, name: &str, messages: usize) -> Result<O
     let (worked, worker) = seconds(working).await?;
     let counts = worker.stop().await;
     drop(worker);
-    assert_eq!(mill.status("bench", "default").await?.done, messages as u64, "everything is acknowledged");
+    assert_eq!(
+        mill.status("bench", "default").await?.done,
+        messages as u64,
+        "everything is acknowledged: {counts:?}"
+    );
     let total = opened.close().await?.since(before);
     subject.remove(&store).await?;
     Ok(Ours { pushed, worked, counts, total })
