@@ -37,9 +37,11 @@ Tasks:
   engines down              Stop every server that was started so
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      What takes longer than the gate may: the simulation on seeds the gate does
-                            not try, and money moved by workers that are killed, for a minute on each engine
+                            not try, money moved by workers that are killed, for a minute on each engine,
+                            Kafka with encryption, and 100,000 messages for Cassandra by wrong clocks
       --start SEED            First seed [default: 1000000]
-      --only PART[,PART]      Run these only: sim, exactly-once-sqlite, exactly-once-postgres, exactly-once-mysql
+      --only PART[,PART]      Run these only: sim, exactly-once-sqlite, exactly-once-postgres,
+                              exactly-once-mysql, kafka-tls, cassandra-late
   bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql,
                             kafka, cassandra; and zookeeper, as a ledger
       --quick                 A small run, to see that it works

@@ -36,6 +36,19 @@ const LONG: &[Long] = &[
         args: "test -p sawmill-mysql --test transactions f6_killed",
         env: BANK,
     },
+    // OpenSSL takes minutes to compile.
+    Long {
+        name: "kafka-tls",
+        server: None,
+        args: "test -p sawmill-kafka --features tls --test secure",
+        env: ("CI", "true"),
+    },
+    Long {
+        name: "cassandra-late",
+        server: Some(Engine::Cassandra),
+        args: "test -p sawmill-cassandra --test late -- --nocapture",
+        env: ("SAWMILL_TEST_LATE_MESSAGES", "100000"),
+    },
 ];
 
 /// The name of the simulation among the parts.

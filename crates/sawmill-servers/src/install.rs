@@ -23,6 +23,18 @@ pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
     done("apt-get install", apt_get().args(["install", "-y", "--no-install-recommends"]).args(names))
 }
 
+/// Sees to it that there is podman, with what runs its containers, and a busybox to make an image of.
+pub fn podman() -> Result<(), String> {
+    const WANTED: [(&str, &str); 3] = [("podman", "podman"), ("runc", "runc"), ("busybox", "busybox-static")];
+    let is_there = |program: &str| {
+        let folders = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
+        folders.iter().any(|folder| Path::new(folder).join(program).exists())
+    };
+    let lacking: Vec<&str> =
+        WANTED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
+    if lacking.is_empty() { Ok(()) } else { packages(&lacking) }
+}
+
 /// PostgreSQL's server without the service that its package would set up.
 pub(crate) fn postgres() -> Result<(), String> {
     packages(&["postgresql-common"])?;

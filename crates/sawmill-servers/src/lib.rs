@@ -35,6 +35,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
+pub use install::podman;
 pub use kafka::KafkaExtras;
 pub use running::Running;
 

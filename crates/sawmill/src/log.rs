@@ -63,7 +63,7 @@ pub trait Log: Any + Send + Sync {
 
     /// Reads each wanted shard after a position, at most as many messages as wanted, and answers in the same order. A
     /// block may end earlier, so that it does not fill the memory; and a shard may be left out, as an empty block after
-    /// which there may be more, for the sake of another that has messages at hand.
+    /// which there may be more, for the sake of another that has messages at hand, or because nothing of it is at hand yet.
     ///
     /// An acknowledged message that is due is returned, soon, to every reader whose position is before it. What becomes
     /// readable later never sorts before a position that a read has returned. A message that is not due is not returned.

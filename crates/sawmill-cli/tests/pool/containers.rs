@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use rustix::process::Signal;
 
@@ -32,6 +33,9 @@ impl Podman {
     }
 
     fn make(folder: &Path) -> Result<Self, String> {
+        // One of the tests gets it; the others wait.
+        static HAD: LazyLock<Result<(), String>> = LazyLock::new(sawmill_servers::podman);
+        HAD.clone()?;
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         let busybox = busybox.ok_or("there is no busybox; Debian has it as busybox-static")?;
         let root = folder.join("image");

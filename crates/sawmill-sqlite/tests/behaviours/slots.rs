@@ -3,7 +3,7 @@
 use sawmill::{Push, WaitingOn};
 
 use crate::desk::Desk;
-use crate::support::{LONG_TTL, POLL, Peek, Place, eventually, numbered, topic};
+use crate::support::{LONG_TTL, POLL, Peek, Place, eventually, numbered, soon, topic};
 use crate::tap::history;
 
 #[tokio::test]
@@ -34,6 +34,21 @@ async fn f3_a_worker_with_busy_slots_grabs_what_the_free_ones_can_take() {
     assert_eq!((desk.count(), worker.state().claimed), (4, 4));
     desk.release_all();
     desk.ended(103).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn f3_a_log_that_has_nothing_at_hand_yet_is_not_taken_for_an_empty_one() {
+    let place = Place::new();
+    let tap = place.tap();
+    let mill = tap.mill();
+    topic(&mill, "orders", 2).await;
+    mill.push_many("orders", numbered(0..5)).await.unwrap();
+    let desk = Desk::open();
+    tap.is_slow(4);
+    let worker = mill.worker("orders").ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    soon("all is done", worker.drained()).await;
+    assert_eq!(desk.count(), 5);
     worker.stop().await;
 }
 

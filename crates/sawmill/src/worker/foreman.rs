@@ -59,7 +59,7 @@ pub(super) struct Source {
 impl Source {
     /// There may be something in it now.
     fn maybe_again(&mut self) {
-        if self.maybe == Maybe::No {
+        if !self.maybe.is_worth_a_read() {
             self.maybe = Maybe::Unknown;
         }
     }
@@ -69,9 +69,17 @@ impl Source {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Maybe {
     No,
+    /// Nothing was at hand, which does not mean that there is nothing: it is read again after a rest.
+    Later,
     Unknown,
     /// The last read left some behind.
     Yes,
+}
+
+impl Maybe {
+    pub(super) fn is_worth_a_read(self) -> bool {
+        matches!(self, Self::Unknown | Self::Yes)
+    }
 }
 
 pub(super) struct Foreman {

@@ -54,7 +54,7 @@ impl Foreman {
             let topic = self.spec(*index).topic_index;
             let pending = self.adopted.iter().any(|(adopted, _)| adopted == index);
             let open = rooms[topic] > 0 && (source.mine || idle[topic]);
-            source.maybe != Maybe::No && !pending && open && self.may_try(*index)
+            source.maybe.is_worth_a_read() && !pending && open && self.may_try(*index)
         };
         let candidates: Vec<usize> = self.order.iter().copied().filter(wanted).collect();
         let Some(first) = candidates.first() else { return (Vec::new(), 0) };
@@ -108,8 +108,12 @@ impl Foreman {
         let found = has_messages(&blocks);
         for (index, mut block) in blocks {
             if block.messages.is_empty() {
-                // One that was left out for the sake of another is read next.
-                self.sources[index].maybe = if found && block.more { Maybe::Unknown } else { Maybe::No };
+                self.sources[index].maybe = match (block.more, found) {
+                    // One that was left out for the sake of another is read next.
+                    (true, true) => Maybe::Unknown,
+                    (true, false) => Maybe::Later,
+                    (false, _) => Maybe::No,
+                };
                 continue;
             }
             if block.messages.len() > left {
