@@ -179,15 +179,9 @@ impl Inner {
         let mut shelves = self.shelves();
         let Some(shelf) = usize::try_from(partition).ok().and_then(|at| shelves.get_mut(at)) else { return };
         if self.moves.load(Ordering::Acquire) != moves {
-            // It may be from before a move: fetch again from where this partition is.
             let from = shelf.next;
             drop(shelves);
-            if let Ok(partition) = u16::try_from(partition)
-                && let Err(error) = self.move_to(&[(partition, from)])
-            {
-                tracing::debug!(%error, "fetching could not go on; it is tried again");
-            }
-            return;
+            return self.again(partition, from);
         }
         if offset < shelf.next {
             return;
@@ -203,14 +197,25 @@ impl Inner {
 
     fn end(&self, partition: i32, moves: u64) {
         let mut shelves = self.shelves();
-        let shelf = usize::try_from(partition).ok().and_then(|at| shelves.get_mut(at));
-        if let Some(shelf) = shelf
-            && self.moves.load(Ordering::Acquire) == moves
-        {
-            shelf.at_end = true;
+        let Some(shelf) = usize::try_from(partition).ok().and_then(|at| shelves.get_mut(at)) else { return };
+        if self.moves.load(Ordering::Acquire) != moves {
+            // The broker does not say it a second time.
+            let from = shelf.next;
+            drop(shelves);
+            return self.again(partition, from);
         }
+        shelf.at_end = true;
         drop(shelves);
         self.changed.send_replace(());
+    }
+
+    /// Fetches a partition again from where it is: what came may have been from before a move.
+    fn again(&self, partition: i32, from: u64) {
+        if let Ok(partition) = u16::try_from(partition)
+            && let Err(error) = self.move_to(&[(partition, from)])
+        {
+            tracing::debug!(%error, "fetching could not go on; it is tried again");
+        }
     }
 }
 
