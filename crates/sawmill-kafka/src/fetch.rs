@@ -286,7 +286,7 @@ impl Fetcher {
                         blocks.push(Block { messages: Vec::new(), span, end, more: true });
                         continue;
                     }
-                    let mut block = shelf.block(*from, want.limit);
+                    let block = shelf.block(*from, want.limit);
                     shelf.shrink(self.inner.keep);
                     if shelf.paused && shelf.bytes <= self.inner.keep {
                         shelf.paused = false;
@@ -294,11 +294,8 @@ impl Fetcher {
                     }
                     some |= !block.messages.is_empty();
                     if block.messages.is_empty() && want.limit > 0 {
-                        let lacks = shelf.next < *known || shelf.next < *from;
-                        missing |= lacks;
+                        missing |= shelf.next < *known || shelf.next < *from;
                         unknown |= !shelf.at_end;
-                        // A broker that is slow must not be taken for one that has nothing.
-                        block.more |= lacks || !shelf.at_end;
                     }
                     blocks.push(block);
                 }
