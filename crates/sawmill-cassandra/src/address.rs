@@ -95,6 +95,23 @@ impl Address {
         Ok(address)
     }
 
+    /// Whether the copies of one datacenter are enough for something.
+    pub(crate) fn is_local(&self) -> bool {
+        self.consistency == Consistency::LocalQuorum || self.serial == SerialConsistency::LocalSerial
+    }
+
+    /// Refuses to go by one datacenter where nobody says by which.
+    pub(crate) fn check_datacenters(&self, datacenters: &[String]) -> Result<()> {
+        if datacenters.len() < 2 || !self.is_local() || self.datacenter.is_some() {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "copies lie in several datacenters ({}): with LOCAL_QUORUM or LOCAL_SERIAL all must use the same one, or messages are lost; \
+             say which with datacenter=, the same in every URL, or use QUORUM and SERIAL",
+            datacenters.join(", ")
+        )))
+    }
+
     fn set_all(&mut self, settings: &str) -> Result<()> {
         let (mut mode, mut authorities, mut seen) = (None, None, Vec::new());
         let pairs = Url::parse(&format!("x://x/?{settings}")).map_err(|error| invalid(error.to_string()))?;
@@ -332,5 +349,21 @@ mod tests {
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         assert!(address("mysql://host/jobs").unwrap_err().to_string().contains("cassandra://"));
+    }
+
+    #[test]
+    fn one_datacenter_of_several_must_be_named_to_go_by_it_alone() {
+        let datacenters = ["east".to_owned(), "west".to_owned()];
+        for (settings, is_fine) in [
+            ("", true),
+            ("?consistency=ALL&datacenter=east", true),
+            ("?consistency=LOCAL_QUORUM", false),
+            ("?serial=LOCAL_SERIAL", false),
+            ("?consistency=LOCAL_QUORUM&serial=LOCAL_SERIAL&datacenter=east", true),
+        ] {
+            let address = address(&format!("cassandra://host/jobs{settings}")).unwrap();
+            assert_eq!(address.check_datacenters(&datacenters).is_ok(), is_fine, "{settings}");
+            address.check_datacenters(&datacenters[..1]).unwrap();
+        }
     }
 }

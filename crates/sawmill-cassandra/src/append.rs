@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use sawmill::clock::{Moment, Timestamp};
 use sawmill::log::Record;
@@ -11,7 +11,7 @@ use sawmill::{Error, MessageId, Result, Topic};
 
 use crate::error::{Trouble, unknown};
 use crate::pack::Pack;
-use crate::row::{Kind, RowKey, from_time};
+use crate::row::{Kind, Named, RowKey, from_time};
 use crate::store::Cassandra;
 use crate::topics::Shape;
 
@@ -33,7 +33,16 @@ pub(crate) struct Row {
     /// The message in it may be appended again.
     pub(crate) id: Option<MessageId>,
     /// A push before it took long.
-    slow: bool,
+    pub(crate) slow: bool,
+}
+
+impl Row {
+    /// As it is named in a segment.
+    pub(crate) fn named(&self) -> Named {
+        let bytes = u32::try_from(self.pack.body.len()).unwrap_or(u32::MAX);
+        let Pack { many, created, .. } = self.pack;
+        Named { kind: self.kind, key: self.key, many, bytes, created, slow: self.slow }
+    }
 }
 
 /// A partition of the log.
@@ -43,24 +52,18 @@ type Line<'a> = Vec<(Partition, Vec<&'a Row>)>;
 
 impl Cassandra {
     pub(crate) async fn add(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()> {
-        let (shape, known) = self.shape(topic).await?;
-        if let Some(wrong) = records.iter().find(|record| record.shard >= shape.shards) {
-            return Err(topic.no_shard(wrong.shard));
-        }
+        // What is due has been decided by now: looking up the topic is a part of how long it takes.
         let began = self.env().now();
-        let rows = self.rows_of(now, &records);
-        let still_there = async {
-            match known {
-                true => self.check(topic).await.map(drop),
-                false => Ok(()),
-            }
-        };
-        let (there, written) = join(still_there, self.write(&shape, began, rows)).await;
         // A row of a topic that is gone is nobody's, and expires.
-        there?;
-        written?;
+        self.change_meanwhile_check(topic, async |shape| {
+            if let Some(wrong) = records.iter().find(|record| record.shard >= shape.shards) {
+                return Err(topic.no_shard(wrong.shard));
+            }
+            self.write(shape, began, self.rows_of(now, &records)).await
+        })
+        .await?;
         if !records.is_empty() {
-            self.bells().ring_messages();
+            self.tell(&topic.uid);
         }
         Ok(())
     }
@@ -97,16 +100,24 @@ impl Cassandra {
     }
 
     async fn write(&self, shape: &Shape, began: Moment, rows: Vec<Row>) -> Result<()> {
-        let rows = self.take_ids(shape, rows).await?;
+        let (rows, any_named) = self.take_ids(shape, rows).await?;
         if rows.is_empty() {
             return Ok(());
         }
         let wall = self.wall();
+        let put = self.put(shape, wall, &rows).await;
+        put.map_err(|error| if any_named { unknown(error) } else { error })?;
+        self.in_time(shape, began, &rows)?;
+        self.make_sure(shape, wall, &rows).await
+    }
+
+    /// Writes these rows, whether or not anybody will find them.
+    pub(crate) async fn put(&self, shape: &Shape, wall: i64, rows: &[Row]) -> Result<()> {
         let mut partitions: BTreeMap<Partition, Vec<&Row>> = BTreeMap::new();
-        for row in &rows {
+        for row in rows {
             partitions.entry((row.shard, row.kind, shape.bucket(row.key.at))).or_default().push(row);
         }
-        self.list_buckets(shape, wall, &rows, partitions.keys()).await?;
+        self.list_buckets(shape, wall, rows, partitions.keys()).await?;
         // The rows of one shard that are ready are written in their order; the next bucket after the one before it.
         let mut lines: BTreeMap<Partition, Line<'_>> = BTreeMap::new();
         for (partition, rows) in partitions {
@@ -126,11 +137,10 @@ impl Cassandra {
             }
         }
         match trouble {
-            Some(Trouble::Refused(error)) if any => return Err(unknown(error)),
-            Some(trouble) => return Err(trouble.into()),
-            None => self.in_time(shape, began, &rows)?,
+            Some(Trouble::Refused(error)) if any => Err(unknown(error)),
+            Some(trouble) => Err(trouble.into()),
+            None => Ok(()),
         }
-        self.make_sure(shape, wall, &rows).await
     }
 
     /// Writes the partitions of one shard, one after another. With it, whether any of it was written.

@@ -83,6 +83,23 @@ impl From<ExecutionError> for Trouble {
     }
 }
 
+/// Why it is not known how a lightweight transaction ended. That too few nodes are alive, or that one is busy, may be said of its last step,
+/// when it is decided already.
+pub(crate) fn of_decision(error: ExecutionError) -> Trouble {
+    match &error {
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(
+            DbError::Unavailable { .. } | DbError::Overloaded | DbError::RateLimitReached { .. },
+            _,
+        )) => Trouble::Unknown(error.to_string()),
+        _ => error.into(),
+    }
+}
+
+/// Whether the connection broke before the answer came.
+pub(crate) fn is_cut(error: &ExecutionError) -> bool {
+    matches!(error, ExecutionError::LastAttemptError(RequestAttemptError::BrokenConnectionError(_)))
+}
+
 impl From<PrepareError> for Trouble {
     fn from(error: PrepareError) -> Self {
         match &error {
@@ -113,6 +130,9 @@ fn of_database(said: &DbError, why: &str) -> Trouble {
         ),
         DbError::Invalid if why.contains("too large") => {
             (ErrorKind::TooLarge, "this is more than the server takes at once; raise its max_mutation_size")
+        }
+        DbError::Invalid if why.to_lowercase().contains("guardrail") => {
+            (ErrorKind::Invalid, "the server's operator has set a limit that forbids this; have it raised")
         }
         DbError::Unavailable { .. } => (
             ErrorKind::Unavailable,
@@ -177,6 +197,7 @@ mod tests {
             (DbError::Unauthorized, "no", ErrorKind::Invalid),
             (DbError::Invalid, "Keyspace 'x' does not exist", ErrorKind::Invalid),
             (DbError::Invalid, "Mutation is too large", ErrorKind::TooLarge),
+            (DbError::Invalid, "Guardrail tables violated: too many", ErrorKind::Invalid),
             (DbError::Overloaded, "", ErrorKind::Unavailable),
             (DbError::SyntaxError, "", ErrorKind::Corrupt),
             (DbError::ServerError, "", ErrorKind::Unknown),
@@ -184,5 +205,23 @@ mod tests {
             let error: Error = of_database(&said, why).into();
             assert_eq!(error.kind(), kind, "{said:?} {why}");
         }
+    }
+
+    #[test]
+    fn a_lightweight_transaction_may_be_done_though_the_answer_is_a_refusal() {
+        let of = |said| ExecutionError::LastAttemptError(RequestAttemptError::DbError(said, "no".to_owned()));
+        let unavailable = || DbError::Unavailable {
+            consistency: scylla::frame::types::Consistency::Quorum,
+            required: 2,
+            alive: 1,
+        };
+        assert!(
+            !Trouble::from(of(unavailable())).is_unknown(),
+            "a plain write is refused before it is sent on"
+        );
+        for said in [unavailable(), DbError::Overloaded] {
+            assert!(of_decision(of(said)).is_unknown());
+        }
+        assert!(!of_decision(of(DbError::Unauthorized)).is_unknown());
     }
 }

@@ -17,7 +17,7 @@ use crate::topics::Shape;
 
 /// About how many bytes are read at a time.
 const MOST_BYTES: u64 = 4 << 20;
-/// How often more is looked for to fill a block.
+/// How often a look is repeated that has found nothing to read, but that there is more.
 const MOST_LOOKS: usize = 4;
 /// So few rows are read one by one: others may lie between them.
 const FEW: usize = 4;
@@ -60,7 +60,7 @@ impl Cassandra {
                 self.plan(shape, want.shard, &mut tail, place, want.limit).await?
             };
             if plan.pieces.is_empty() {
-                return Ok(nothing(false));
+                return Ok(nothing(plan.more));
             }
             let messages = self.fetch(shape, want.shard, &plan.pieces).await?;
             if !messages.is_empty() {
@@ -81,10 +81,15 @@ impl Cassandra {
         place: Place,
         limit: usize,
     ) -> Result<Plan> {
-        self.load(shape, shard, tail).await?;
+        self.reach(shape, shard, tail, place.n).await?;
         let mut plan = self.plan_known(shape, shard, tail, place, limit).await?;
+        if !plan.pieces.is_empty() {
+            // It need not wait for what else there may be.
+            plan.more = true;
+            return Ok(plan);
+        }
         for _ in 0..MOST_LOOKS {
-            if plan.full || !self.seal_ready(shape, shard, tail).await? {
+            if !plan.pieces.is_empty() || !self.seal_ready(shape, shard, tail).await? {
                 break;
             }
             plan = self.plan_known(shape, shard, tail, place, limit).await?;
@@ -204,10 +209,7 @@ impl Cassandra {
         }
         let tail = self.tail(shape, shard);
         let mut tail = tail.lock().await;
-        self.load(shape, shard, &mut tail).await?;
-        if tail.n < stretch.upto.n {
-            self.catch_up(shape, shard, &mut tail, false).await?;
-        }
+        self.reach(shape, shard, &mut tail, stretch.upto.n).await?;
         while place < stretch.upto {
             let plan = self.plan_known(shape, shard, &tail, place, stretch.many - messages.len()).await?;
             if plan.pieces.is_empty() {

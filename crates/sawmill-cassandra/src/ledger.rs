@@ -3,12 +3,14 @@
 //! A version is never forgotten while its entry may be written: a deleted entry stays as a mark for days, so that a write which comes late
 //! finds it. Names are listed apart, before their entry is made; a name that is listed without an entry is passed over.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use sawmill::Result;
 use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
 use sawmill::log::Hints;
+use sawmill::{Finding, Result};
 
 use crate::error::{Trouble, corrupt, of_read};
 use crate::link::Answer;
@@ -40,19 +42,19 @@ impl Cassandra {
         let next = write.expect.map_or(1, |expected| version(expected).saturating_add(1));
         let expected = write.expect.map(version);
         let say = &self.link().say;
-        let answer = match &write.value {
+        match &write.value {
             Some(value) => {
                 if expected.is_none() {
                     // Before it is there, so that whoever lists finds it from the first moment.
                     let listed = self.link().ask(&say.name_add, (namespace, name)).await;
                     listed.map_err(|trouble| Trouble::Refused(of_read(trouble)))?;
                 }
-                self.link().ask(&say.entry_set, (next, value.as_ref(), mark, namespace, name, expected)).await
+                let values = (next, value.as_ref(), mark, namespace, name, expected);
+                self.link().decide(&say.entry_set, values).await
             }
             // A version that nobody can expect.
-            None => self.link().ask(&say.entry_drop, (-next, mark, namespace, name, expected)).await,
-        };
-        answer?.applied()
+            None => self.link().decide(&say.entry_drop, (-next, mark, namespace, name, expected)).await,
+        }
     }
 
     /// Whether a write of which nobody knows has been done, by a read that leaves nothing undecided.
@@ -127,5 +129,9 @@ impl Ledger for Cassandra {
 
     fn watch(&self) -> Hints {
         self.bells().entry_hints()
+    }
+
+    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles().await
     }
 }

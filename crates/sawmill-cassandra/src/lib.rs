@@ -15,9 +15,9 @@
 //! | setting | meaning | default |
 //! |---|---|---|
 //! | `replication` | makes the keyspace if it is missing: `3`, or `dc1:3,dc2:3` | it must exist |
-//! | `consistency` | of reads and writes: `QUORUM`, `LOCAL_QUORUM`, `ALL` | `QUORUM` |
-//! | `serial` | of what is decided: `SERIAL`, `LOCAL_SERIAL` | `SERIAL` |
-//! | `datacenter` | the nodes to ask first | any |
+//! | `consistency` | of reads and writes: `QUORUM`, `LOCAL_QUORUM` (see below), `ALL` | `QUORUM` |
+//! | `serial` | of what is decided: `SERIAL`, `LOCAL_SERIAL` (see below) | `SERIAL` |
+//! | `datacenter` | the nodes to ask first; with `LOCAL_QUORUM` or `LOCAL_SERIAL`, those to ask alone | any |
 //! | `timeout` | how long an answer may take | `5s` |
 //! | `ssl-mode` | `DISABLED`, or `VERIFY_IDENTITY` | `DISABLED` |
 //! | `ssl-ca` | a file with the certificates of those whose word is taken | the system's |
@@ -32,10 +32,20 @@
 //! that takes longer is answered as unknown, and never acknowledged.
 //!
 //! What was pushed by two machines at nearly the same time may be delivered in either order.
+//!
+//! Opening a store compares this machine's clock with that of the node that answers, and refuses if they are further apart than two clocks may be
+//! (4 seconds with that window). A clock that goes wrong later is found by `sawmill doctor` alone.
+//!
+//! # Several datacenters
+//! With `QUORUM` and `SERIAL`, the defaults, everything holds wherever the copies are and wherever workers run; each write waits for a
+//! majority of all copies. `LOCAL_QUORUM` and `LOCAL_SERIAL` wait for the copies of one datacenter. They are safe only if everybody who uses the
+//! store uses the same one: who works in another may be past a message before it arrives there, and then **it is lost though it was
+//! acknowledged**; and the messages of the last moments are lost with a datacenter that is lost. So where copies lie in several
+//! datacenters, these levels want `datacenter`, and no node of another is asked, even if none of that one answers. Say the same in every URL.
 
 mod address;
 mod append;
-mod bells;
+mod checkup;
 mod error;
 mod gather;
 mod ids;
@@ -45,11 +55,13 @@ mod log;
 mod look;
 mod pack;
 mod promote;
+mod pulse;
 mod row;
 mod scan;
 mod schema;
 mod seal;
 mod segment;
+mod skew;
 mod stamp;
 mod store;
 mod tail;

@@ -8,6 +8,7 @@ use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::deserialize::row::DeserializeRow;
+use scylla::errors::ExecutionError;
 use scylla::frame::types::Consistency;
 use scylla::policies::load_balancing::DefaultPolicy;
 use scylla::policies::retry::FallthroughRetryPolicy;
@@ -24,6 +25,11 @@ use crate::{schema, tls};
 
 /// How many rows come at a time.
 const PAGE: i32 = 2000;
+
+/// How many packs of messages come at a time, where a whole bucket is searched.
+const SEARCHED: i32 = 32;
+/// How often rows are written again whose answer got lost with the connection.
+const TRIES: usize = 3;
 
 /// How long it may take to make a table.
 const LONGEST_MAKING: Duration = Duration::from_secs(60);
@@ -62,11 +68,14 @@ statements! {
     Sure topic_get_sure: "SELECT uid, shards, retention_ms, drops_unread, bucket_ms, settle_ms, keep_s FROM topics \
         WHERE namespace = ? AND name = ?";
 
-    Write row_add: "INSERT INTO log (topic, bucket, shard, kind, at, seq, writer, many, bytes, created, slow, body) \
+    Append row_add: "INSERT INTO log (topic, bucket, shard, kind, at, seq, writer, many, bytes, created, slow, body) \
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?";
     Read row_keys: "SELECT at, seq, writer, many, bytes, created, slow FROM log WHERE topic = ? AND bucket = ? AND shard = ? AND kind = ? \
-        AND (at, seq, writer) > (?, ?, ?) LIMIT ?";
+        AND (at, seq, writer) > (?, ?, ?) AND (at, seq, writer) <= (?, ?, ?) LIMIT ?";
+    Read row_next: "SELECT at, seq, writer FROM log WHERE topic = ? AND bucket = ? AND shard = ? AND kind = ? AND (at, seq, writer) > (?, ?, ?) LIMIT ?";
     Read row_range: "SELECT at, seq, writer, many, body FROM log WHERE topic = ? AND bucket = ? AND shard = ? AND kind = ? \
+        AND (at, seq, writer) >= (?, ?, ?) AND (at, seq, writer) <= (?, ?, ?)";
+    Search row_search: "SELECT at, seq, writer, many, body FROM log WHERE topic = ? AND bucket = ? AND shard = ? AND kind = ? \
         AND (at, seq, writer) >= (?, ?, ?) AND (at, seq, writer) <= (?, ?, ?)";
     Write rows_drop: "DELETE FROM log WHERE topic = ? AND bucket = ? AND shard = ? AND kind = ?";
 
@@ -90,6 +99,10 @@ statements! {
     Write sure_add: "INSERT INTO sures (topic, id) VALUES (?, ?) USING TTL ?";
     Read sure_get: "SELECT id FROM sures WHERE topic = ? AND id = ?";
 
+    Hint pulse_set: "INSERT INTO pulses (namespace, topic, number) VALUES (?, ?, ?)";
+    Hint pulse_list: "SELECT topic, number FROM pulses WHERE namespace = ?";
+    Hint pulse_drop: "DELETE FROM pulses WHERE namespace = ? AND topic = ?";
+
     Read entry_get: "SELECT version, value, dead FROM ledger WHERE namespace = ? AND name = ?";
     Sure entry_get_sure: "SELECT version, write FROM ledger WHERE namespace = ? AND name = ?";
     Decide entry_set: "UPDATE ledger SET version = ?, value = ?, dead = false, write = ? WHERE namespace = ? AND name = ? \
@@ -106,12 +119,18 @@ statements! {
 enum Manner {
     /// May be asked again, of another node.
     Read,
+    /// The same, of rows that are large.
+    Search,
     /// A read after which nothing of what was decided before is undecided.
     Sure,
     /// Writes a row that is the same each time: may be said again.
     Write,
+    /// The same, of messages: it must be known whether it was said before.
+    Append,
     /// A lightweight transaction: said once.
     Decide,
+    /// It does not matter much whether it is done or what is answered.
+    Hint,
 }
 
 async fn prepare(
@@ -126,11 +145,21 @@ async fn prepare(
     statement.set_serial_consistency(Some(address.serial));
     match manner {
         Manner::Read | Manner::Write => statement.set_is_idempotent(true),
+        Manner::Search => {
+            statement.set_is_idempotent(true);
+            statement.set_page_size(SEARCHED);
+        }
+        Manner::Hint => {
+            statement.set_is_idempotent(true);
+            statement.set_consistency(Consistency::LocalOne);
+        }
         Manner::Sure => {
             statement.set_is_idempotent(true);
             statement.set_consistency(serial_read(address));
         }
-        Manner::Decide => statement.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new()))),
+        Manner::Append | Manner::Decide => {
+            statement.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())))
+        }
     }
     Ok(statement)
 }
@@ -147,7 +176,9 @@ impl Link {
     pub(crate) async fn open(address: &Address) -> Result<Self, Trouble> {
         let session = connect(address).await?;
         schema::prepare(&session, address).await?;
-        let replicated = schema::copies(&session, &address.keyspace).await? > 1;
+        let copies = schema::copies(&session, &address.keyspace).await?;
+        address.check_datacenters(&copies.keys().cloned().collect::<Vec<_>>())?;
+        let replicated = copies.values().sum::<u32>() > 1;
         let in_keyspace = session.use_keyspace(&address.keyspace, false).await;
         in_keyspace.map_err(|error| Trouble::Unknown(error.to_string()))?;
         let say = Statements::prepare(&session, address).await?;
@@ -164,6 +195,11 @@ impl Link {
         values: impl SerializeRow,
     ) -> Result<Answer, Trouble> {
         Ok(Answer(self.session.execute_unpaged(statement, values).await?))
+    }
+
+    /// Says something that is said seldom.
+    pub(crate) async fn query(&self, text: &str) -> Result<Answer, Trouble> {
+        query(&self.session, text, ()).await
     }
 
     /// Asks, and is given the rows, a page at a time, until it has enough.
@@ -207,19 +243,42 @@ impl Link {
         Ok(rows)
     }
 
-    /// Writes rows of one partition together: all of them can be read, or none.
+    /// A lightweight transaction: whether it was done.
+    pub(crate) async fn decide(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<bool, Trouble> {
+        let answer = self.session.execute_unpaged(statement, values).await;
+        Answer(answer.map_err(error::of_decision)?).applied()
+    }
+
+    /// Writes rows of one partition together: all of them can be read, or none. What is written again is the same.
+    ///
+    /// The driver does not repeat it: if the last attempt is refused, it would not say that one before may have been taken.
     pub(crate) async fn add_rows<V: SerializeRow>(&self, rows: &[V]) -> Result<(), Trouble> {
+        let mut lost = None;
+        for _ in 0..TRIES {
+            match self.add_rows_once(rows).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error::is_cut(&error) => lost = Some(Trouble::Unknown(error.to_string())),
+                Err(error) => return Err(lost.unwrap_or_else(|| error.into())),
+            }
+        }
+        Err(lost.unwrap_or_else(|| Trouble::Unknown("no answer".to_owned())))
+    }
+
+    async fn add_rows_once<V: SerializeRow>(&self, rows: &[V]) -> Result<(), ExecutionError> {
         if let [row] = rows {
-            return self.ask(&self.say.row_add, row).await.map(drop);
+            return self.session.execute_unpaged(&self.say.row_add, row).await.map(drop);
         }
         let statements = rows.iter().map(|_| self.say.row_add.clone().into()).collect();
         let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
-        batch.set_is_idempotent(true);
+        batch.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
         if let Some(consistency) = self.say.row_add.get_consistency() {
             batch.set_consistency(consistency);
         }
-        self.session.batch(&batch, rows).await?;
-        Ok(())
+        self.session.batch(&batch, rows).await.map(drop)
     }
 
     /// Decides upon a segment: marks it as the last, and adds it, if the one before it was the last.
@@ -235,14 +294,15 @@ impl Link {
         if let Some(consistency) = self.say.segment_mark.get_consistency() {
             batch.set_consistency(consistency);
         }
-        Answer(self.session.batch(&batch, (mark, add)).await?).applied()
+        Answer(self.session.batch(&batch, (mark, add)).await.map_err(error::of_decision)?).applied()
     }
 }
 
 async fn connect(address: &Address) -> Result<Session, Trouble> {
     let mut balance = DefaultPolicy::builder().token_aware(true);
     if let Some(datacenter) = &address.datacenter {
-        balance = balance.prefer_datacenter(datacenter.clone()).permit_dc_failover(true);
+        // What is local there is not what is local here.
+        balance = balance.prefer_datacenter(datacenter.clone()).permit_dc_failover(!address.is_local());
     }
     let profile = ExecutionProfile::builder()
         .consistency(address.consistency)

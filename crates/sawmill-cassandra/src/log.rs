@@ -1,11 +1,13 @@
 //! The log: what the seam asks for, in terms of rows and segments.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use futures_util::future::{join, try_join_all};
+use futures_util::future::try_join_all;
 use sawmill::clock::Timestamp;
 use sawmill::engine::Capabilities;
 use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::{Message, MessageId, Result, Topic, TopicName, TopicSpec};
+use sawmill::{Finding, Message, MessageId, Result, Topic, TopicName, TopicSpec};
 
 use crate::CAPABILITIES;
 use crate::segment::{Place, Stretch};
@@ -38,20 +40,13 @@ impl Log for Cassandra {
     }
 
     async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
-        let (shape, known) = self.shape(topic).await?;
-        if let Some(want) = wants.iter().find(|want| want.shard >= shape.shards) {
-            return Err(topic.no_shard(want.shard));
-        }
-        let still_there = async {
-            match known {
-                true => self.check(topic).await.map(drop),
-                false => Ok(()),
+        self.meanwhile_check(topic, async |shape| {
+            if let Some(want) = wants.iter().find(|want| want.shard >= shape.shards) {
+                return Err(topic.no_shard(want.shard));
             }
-        };
-        let (there, blocks) =
-            join(still_there, try_join_all(wants.iter().map(|want| self.read_one(&shape, want)))).await;
-        there?;
-        blocks
+            try_join_all(wants.iter().map(|want| self.read_one(shape, want))).await
+        })
+        .await
     }
 
     async fn reread(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
@@ -63,8 +58,7 @@ impl Log for Cassandra {
     }
 
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
-        let shape = self.check(topic).await?;
-        self.promote_due(&shape, now, limit).await
+        self.change_meanwhile_check(topic, async |shape| self.promote_due(shape, now, limit).await).await
     }
 
     async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
@@ -86,15 +80,15 @@ impl Log for Cassandra {
     }
 
     /// Rows expire by themselves; deleting them would leave traces that reading has to step over.
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], _before: Timestamp) -> Result<u64> {
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], _before: Timestamp) -> Result<Vec<u64>> {
         let shape = self.check(topic).await?;
-        if shard >= shape.shards {
-            return Err(topic.no_shard(shard));
+        if upto.len() > usize::from(shape.shards) {
+            return Err(topic.no_shard(shape.shards));
         }
-        for position in upto {
+        for position in upto.iter().flatten() {
             Place::of(position)?;
         }
-        Ok(0)
+        Ok(vec![0; upto.len()])
     }
 
     fn news(&self, _topic: &Topic) -> Hints {
@@ -103,5 +97,9 @@ impl Log for Cassandra {
 
     fn announce(&self) {
         self.bells().ring_messages();
+    }
+
+    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles().await
     }
 }

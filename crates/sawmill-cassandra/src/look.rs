@@ -1,5 +1,8 @@
 //! What people ask after: one message, the place of a time, how much there is.
 
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
 use futures_util::future::try_join_all;
 use sawmill::clock::Timestamp;
 use sawmill::log::{Backlog, Found, Position};
@@ -7,9 +10,9 @@ use sawmill::{MessageId, Result};
 
 use crate::error::corrupt;
 use crate::pack::unpack;
-use crate::row::{Kind, Named, RowKey, from_time, to_time};
-use crate::segment::Place;
-use crate::store::Cassandra;
+use crate::row::{Kind, RowKey, from_time, to_time};
+use crate::segment::{Place, State};
+use crate::store::{Cassandra, read};
 use crate::tail::Tail;
 use crate::topics::Shape;
 
@@ -50,17 +53,28 @@ impl Cassandra {
         shard: u16,
         id: MessageId,
     ) -> Result<Option<Spot>> {
-        let most = RowKey::end_of(i64::MAX);
-        let rows = self.bodies(shape, shard, kind, bucket, RowKey::FIRST, most).await?;
-        for ((kind, key), (many, body)) in rows {
-            let messages =
-                unpack(body, many).ok_or_else(|| corrupt("a row of messages that cannot be read"))?;
-            if let Some((message, skip)) = messages.into_iter().zip(0..).find(|(message, _)| message.id == id)
-            {
-                return Ok(Some(Spot { shard, kind, key, skip, message }));
+        let (from, upto) = (RowKey::FIRST, RowKey::LAST);
+        let values = (&shape.uid, bucket, i32::from(shard), kind.number());
+        let ((a, b, c, d), mut found) = (values, Ok(None));
+        let values = (a, b, c, d, from.at, from.seq, from.writer, upto.at, upto.seq, upto.writer);
+        // A bucket may hold more than fits in memory.
+        let look = |rows: Vec<(i64, i64, i64, i32, Bytes)>| {
+            for (at, seq, writer, many, body) in rows {
+                let Some(messages) = unpack(body, u32::try_from(many).unwrap_or_default()) else {
+                    found = Err(corrupt("a row of messages that cannot be read"));
+                    return ControlFlow::Break(());
+                };
+                let it = messages.into_iter().zip(0..).find(|(message, _)| message.id == id);
+                if let Some((message, skip)) = it {
+                    let key = RowKey { at, seq, writer };
+                    found = Ok(Some(Spot { shard, kind, key, skip, message }));
+                    return ControlFlow::Break(());
+                }
             }
-        }
-        Ok(None)
+            ControlFlow::Continue(())
+        };
+        read(self.link().each_page(&self.link().say.row_search, values, look).await)?;
+        found
     }
 
     /// The place before a message; none if it is not readable yet.
@@ -68,36 +82,33 @@ impl Cassandra {
         let tail = self.tail(shape, spot.shard);
         let mut tail = tail.lock().await;
         self.name_all(shape, spot.shard, &mut tail).await?;
-        let is_it = |row: &Named| row.kind == spot.kind && row.key == spot.key;
-        let place = self.first_named(shape, spot.shard, &tail, is_it).await?;
+        let place = self.place_of_row(shape, spot.shard, &tail, spot.kind, spot.key).await?;
         Ok(place.map(|place| Place { after: place.after + spot.skip, ..place }))
     }
 
-    /// Names all that is ready, and learns what others have named.
-    async fn name_all(&self, shape: &Shape, shard: u16, tail: &mut Tail) -> Result<()> {
-        self.catch_up(shape, shard, tail, false).await?;
-        while self.seal_ready(shape, shard, tail).await? {}
-        Ok(())
-    }
-
-    /// The place before the first row that is wanted.
-    async fn first_named(
+    /// The place before a row, if a segment names it.
+    pub(crate) async fn place_of_row(
         &self,
         shape: &Shape,
         shard: u16,
         tail: &Tail,
-        wanted: impl Fn(&Named) -> bool,
+        kind: Kind,
+        key: RowKey,
     ) -> Result<Option<Place>> {
-        let mut n = 1;
+        let index = kind.number() as usize;
+        if tail.windows[index].high < key.at {
+            return Ok(None);
+        }
+        let mut n = self.first_when(shape, shard, tail, |state| state.high[index] >= key.at).await?;
         while n <= tail.n {
             let segments = self.segments_from(shape, shard, tail, n).await?;
             for segment in &segments {
-                let mut after = 0;
-                for row in &segment.named {
-                    if wanted(row) {
-                        return Ok(Some(Place { n: segment.n, after }));
-                    }
-                    after += row.many;
+                if let Some(after) = segment.before_row(kind, key) {
+                    return Ok(Some(Place { n: segment.n, after }));
+                }
+                if segment.state.low[index] >= key {
+                    // No later one names it.
+                    return Ok(None);
                 }
             }
             match segments.last() {
@@ -108,6 +119,34 @@ impl Cassandra {
         Ok(None)
     }
 
+    /// The number of the first segment with which something became true that stays so, and is so at the end; or of one
+    /// before it that has expired.
+    async fn first_when(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &Tail,
+        is_so: impl Fn(&State) -> bool,
+    ) -> Result<u64> {
+        let (mut first, mut last) = (1, tail.n);
+        while first < last {
+            let middle = first + (last - first) / 2;
+            let segments = self.segments_from(shape, shard, tail, middle).await?;
+            match segments.first() {
+                Some(segment) if !is_so(&segment.state) => first = segment.n + 1,
+                _ => last = middle,
+            }
+        }
+        Ok(first)
+    }
+
+    /// Names all that is ready, and learns what others have named.
+    async fn name_all(&self, shape: &Shape, shard: u16, tail: &mut Tail) -> Result<()> {
+        self.catch_up(shape, shard, tail, false).await?;
+        while self.seal_ready(shape, shard, tail).await? {}
+        Ok(())
+    }
+
     /// For each shard the place before what was created since then.
     pub(crate) async fn places_since(&self, shape: &Shape, since: Timestamp) -> Result<Vec<Position>> {
         let since = from_time(since);
@@ -115,21 +154,36 @@ impl Cassandra {
             let tail = self.tail(shape, shard);
             let mut tail = tail.lock().await;
             self.name_all(shape, shard, &mut tail).await?;
-            let first = self.first_named(shape, shard, &tail, |row| row.created >= since).await?;
-            let end = Place { n: tail.n, after: u32::MAX };
-            Ok::<_, sawmill::Error>(
-                first.unwrap_or(if tail.n == 0 { Place::default() } else { end }).position(),
-            )
+            let place = self.place_since(shape, shard, &tail, since).await?;
+            Ok::<_, sawmill::Error>(place.position())
         });
         try_join_all(places).await
+    }
+
+    async fn place_since(&self, shape: &Shape, shard: u16, tail: &Tail, since: i64) -> Result<Place> {
+        if tail.n == 0 {
+            return Ok(Place::default());
+        }
+        if tail.created >= since {
+            let first = self.first_when(shape, shard, tail, |state| state.created >= since).await?;
+            let segments = self.segments_from(shape, shard, tail, first).await?;
+            if let Some(segment) = segments.first() {
+                let before = segment.named.iter().take_while(|row| row.created < since);
+                return Ok(Place { n: segment.n, after: before.map(|row| row.many).sum() });
+            }
+        }
+        Ok(Place { n: tail.n, after: u32::MAX })
     }
 
     /// How much lies after these positions.
     pub(crate) async fn count(&self, shape: &Shape, after: &[(u16, Position)]) -> Result<Backlog> {
         let aside = async {
-            let waiting =
-                if after.is_empty() { Vec::new() } else { self.waiting(shape, i64::MAX, usize::MAX).await? };
-            Ok::<_, sawmill::Error>(waiting.iter().map(|(_, row)| u64::from(row.many)).sum())
+            if after.is_empty() {
+                return Ok::<_, sawmill::Error>(0);
+            }
+            let buckets = self.aside_buckets(shape).await?;
+            let waiting = self.waiting(shape, &buckets, i64::MAX, usize::MAX).await?;
+            Ok(waiting.iter().map(|(_, row)| u64::from(row.many)).sum())
         };
         let mut backlog = Backlog { aside: aside.await?, ..Backlog::default() };
         let counts = after.iter().map(|(shard, after)| self.count_after(shape, *shard, after));
@@ -154,7 +208,7 @@ impl Cassandra {
         let upto = (self.wall() + shape.slack()).max(low.at);
         let buckets = self.buckets(shape, Kind::Ready, shard, &low, upto).await?;
         let unnamed = self
-            .look_over(shape, Kind::Ready, shard, (&tail.windows[0], low), &buckets, usize::MAX)
+            .look_over(shape, Kind::Ready, shard, (&tail.windows[0], low, RowKey::LAST), &buckets, usize::MAX)
             .await?
             .rows;
         let ready = named + unnamed.iter().map(|row| u64::from(row.many)).sum::<u64>();

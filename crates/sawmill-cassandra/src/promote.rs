@@ -1,26 +1,32 @@
 //! Making messages readable whose time has come. Their rows lie by due time and stay where they are: they are named in a segment.
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join, try_join, try_join_all};
 use sawmill::Result;
 use sawmill::clock::Timestamp;
 use sawmill::log::Promoted;
 
-use crate::row::{Kind, Named, from_time, to_time};
+use crate::row::{Kind, Named, RowKey, from_time, to_time};
+use crate::scan::Found;
 use crate::segment::MOST_NAMED;
-use crate::store::Cassandra;
+use crate::store::{Cassandra, read};
 use crate::topics::Shape;
+
+/// How many rows are looked at to find the first that still waits.
+const NEXT_FEW: i32 = 20;
 
 impl Cassandra {
     pub(crate) async fn promote_due(&self, shape: &Shape, now: Timestamp, limit: usize) -> Result<Promoted> {
         let now = from_time(now);
         let limit = limit.min(MOST_NAMED);
-        let mut waiting = self.waiting(shape, now, limit + 1).await?;
+        let buckets = self.aside_buckets(shape).await?;
+        let (due, next) =
+            try_join(self.waiting(shape, &buckets, now, limit + 1), self.next_after(shape, &buckets, now))
+                .await?;
+        let mut waiting = due;
         waiting.sort_by_key(|(shard, row)| (row.key, *shard));
-        let due = waiting.iter().take(limit).take_while(|(_, row)| row.key.at <= now).count();
-        let rest = waiting.split_off(due);
-        let next_due = rest.first().map(|(_, row)| to_time(row.key.at));
-        // All that is due is named now, unless there was too much of it.
-        let all = rest.first().is_none_or(|(_, row)| row.key.at > now);
+        // All that is due is named now, unless there is too much of it.
+        let rest = waiting.split_off(limit.min(waiting.len()));
+        let next_due = rest.first().map(|(_, row)| row.key.at).or(next).map(to_time);
         let mut shards: Vec<u16> = waiting.iter().map(|(shard, _)| *shard).collect();
         shards.sort_unstable();
         shards.dedup();
@@ -29,18 +35,17 @@ impl Cassandra {
             self.promote_in(shape, shard, rows)
         });
         let moved: usize = try_join_all(moves).await?.into_iter().sum();
-        if all && due == 0 {
+        if waiting.is_empty() && rest.is_empty() {
             self.settle_aside(shape).await;
         }
         if moved > 0 {
-            self.bells().ring_messages();
+            self.tell(&shape.uid);
         }
         Ok(Promoted { moved, next_due })
     }
 
-    /// The first so many rows that wait, of each shard: what is due is found at once, and what is due and came late, soon.
-    pub(crate) async fn waiting(&self, shape: &Shape, now: i64, most: usize) -> Result<Vec<(u16, Named)>> {
-        let (moment, wall) = (self.env().now(), now.min(self.wall()));
+    /// The buckets of what may still wait, of all shards, ascending.
+    pub(crate) async fn aside_buckets(&self, shape: &Shape) -> Result<Vec<(i64, u16)>> {
         let lows = (0..shape.shards).map(|shard| async move {
             let tail = self.tail(shape, shard);
             let mut tail = tail.lock().await;
@@ -48,22 +53,87 @@ impl Cassandra {
             Ok::<_, sawmill::Error>(tail.windows[1].low.at)
         });
         let low = try_join_all(lows).await?.into_iter().min().unwrap_or(-1);
-        let buckets = self.listed_buckets(shape, Kind::Aside, shape.bucket(low), i64::MAX).await?;
+        self.listed_buckets(shape, Kind::Aside, shape.bucket(low), i64::MAX).await
+    }
+
+    /// When the first is due that is not due by now.
+    async fn next_after(&self, shape: &Shape, buckets: &[(i64, u16)], now: i64) -> Result<Option<i64>> {
+        let firsts = (0..shape.shards).map(|shard| async move {
+            let later = buckets.iter().filter(|(bucket, of)| *of == shard && *bucket >= shape.bucket(now));
+            for (bucket, _) in later {
+                let mut after = RowKey::end_of(now);
+                loop {
+                    let place = (&shape.uid, *bucket, i32::from(shard), Kind::Aside.number());
+                    let (a, b, c, d) = place;
+                    let values = (a, b, c, d, after.at, after.seq, after.writer, NEXT_FEW);
+                    let rows = self.link().ask(&self.link().say.row_next, values).await;
+                    let rows: Vec<(i64, i64, i64)> = read(rows.and_then(crate::link::Answer::rows))?;
+                    let key =
+                        |(at, seq, writer): &(i64, i64, i64)| RowKey { at: *at, seq: *seq, writer: *writer };
+                    let keys: Vec<RowKey> = rows.iter().map(key).collect();
+                    let tail = self.tail(shape, shard);
+                    let mut tail = tail.lock().await;
+                    // By another clock it may have been due.
+                    if let Some(first) = keys.iter().find(|key| !tail.window(Kind::Aside).knows(key)) {
+                        return Ok::<_, sawmill::Error>(Some(first.at));
+                    }
+                    match keys.last() {
+                        Some(last) if keys.len() == NEXT_FEW as usize => after = *last,
+                        _ => break,
+                    }
+                }
+            }
+            Ok(None)
+        });
+        Ok(try_join_all(firsts).await?.into_iter().flatten().min())
+    }
+
+    /// The first so many rows of each shard that wait and are due by now: what came in time is found at once, and what came late, soon.
+    pub(crate) async fn waiting(
+        &self,
+        shape: &Shape,
+        buckets: &[(i64, u16)],
+        now: i64,
+        most: usize,
+    ) -> Result<Vec<(u16, Named)>> {
+        let (moment, wall) = (self.env().now(), now.min(self.wall()));
+        let last = shape.bucket(now);
         let looks = (0..shape.shards).map(|shard| {
-            let mut buckets: Vec<i64> =
-                buckets.iter().filter(|(_, of)| *of == shard).map(|(bucket, _)| *bucket).collect();
+            let of_shard = buckets.iter().filter(|(bucket, of)| *of == shard && *bucket <= last);
+            let mut buckets: Vec<i64> = of_shard.map(|(bucket, _)| *bucket).collect();
             async move {
                 let tail = self.tail(shape, shard);
                 let mut tail = tail.lock().await;
-                if !buckets.is_empty() {
+                let (near, found) = loop {
+                    let window = &tail.windows[1];
+                    // Who counts, counts all.
+                    let near = window.near(moment, shape.settle()).filter(|_| most < usize::MAX);
+                    let from = near.unwrap_or(window.low);
+                    buckets.retain(|bucket| *bucket >= shape.bucket(from.at));
+                    if buckets.is_empty() {
+                        break (near, Found::default());
+                    }
+                    let (added, found) = join(
+                        self.segments_after(shape, shard, tail.n, false),
+                        self.look_over(
+                            shape,
+                            Kind::Aside,
+                            shard,
+                            (window, from, RowKey::end_of(now)),
+                            &buckets,
+                            most,
+                        ),
+                    )
+                    .await;
+                    let added = added?;
+                    if added.is_empty() {
+                        break (near, found?);
+                    }
+                    // Some of what was found is named meanwhile.
+                    added.into_iter().for_each(|segment| tail.extend(segment));
                     self.catch_up(shape, shard, &mut tail, false).await?;
-                }
+                };
                 let window = tail.window(Kind::Aside);
-                // Who counts, counts all.
-                let near = window.near(moment, shape.settle()).filter(|_| most < usize::MAX);
-                let from = near.unwrap_or(window.low);
-                buckets.retain(|bucket| *bucket >= shape.bucket(from.at));
-                let found = self.look_over(shape, Kind::Aside, shard, (window, from), &buckets, most).await?;
                 if let Some(first) = found.rows.first() {
                     window.found_behind(wall - first.key.at);
                 }

@@ -39,6 +39,9 @@ impl RowKey {
     /// Before every row.
     pub(crate) const FIRST: Self = Self { at: -1, seq: -1, writer: i64::MIN };
 
+    /// After every row.
+    pub(crate) const LAST: Self = Self { at: i64::MAX, seq: i64::MAX, writer: i64::MAX };
+
     /// After all rows of this time.
     pub(crate) fn end_of(at: i64) -> Self {
         Self { at, seq: i64::MAX, writer: i64::MAX }

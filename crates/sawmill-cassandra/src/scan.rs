@@ -59,13 +59,13 @@ impl Cassandra {
             .collect())
     }
 
-    /// Looks through these buckets, after a key, until it has found so many rows that are not known, or all.
+    /// Looks through these buckets, from a key to another, until it has found so many rows that are not known, or all.
     pub(crate) async fn look_over(
         &self,
         shape: &Shape,
         kind: Kind,
         shard: u16,
-        (window, from): (&Window, RowKey),
+        (window, from, upto): (&Window, RowKey, RowKey),
         buckets: &[i64],
         enough: usize,
     ) -> Result<Found> {
@@ -82,6 +82,9 @@ impl Cassandra {
                     after.at,
                     after.seq,
                     after.writer,
+                    upto.at,
+                    upto.seq,
+                    upto.writer,
                     PAGE,
                 );
                 let rows = self.link().ask(&self.link().say.row_keys, values).await;

@@ -2,6 +2,8 @@
 //!
 //! A row is written either always by lightweight transactions or never: the two do not see each other's order.
 
+use std::collections::BTreeMap;
+
 use sawmill::{Error, ErrorKind, Result};
 
 use crate::address::{Address, Replication};
@@ -49,6 +51,8 @@ const TABLES: &[(&str, &str)] = &[
     ),
     // Those of them that were acknowledged.
     ("sures", "(topic text, id blob, PRIMARY KEY ((topic, id)))"),
+    // Of each topic a number that changes when there are messages.
+    ("pulses", "(namespace text, topic text, number bigint, PRIMARY KEY ((namespace), topic))"),
     // The ledger. Lightweight transactions only.
     (
         "ledger",
@@ -89,13 +93,12 @@ pub(crate) async fn prepare(session: &Session, address: &Address) -> Result<(), 
     Ok(())
 }
 
-/// How many nodes hold each row, as far as that can be told.
-pub(crate) async fn copies(session: &Session, keyspace: &str) -> Result<u32, Trouble> {
+/// How many nodes hold each row, by datacenter, as far as that can be told.
+pub(crate) async fn copies(session: &Session, keyspace: &str) -> Result<BTreeMap<String, u32>, Trouble> {
     let text = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
-    let rows: Vec<(std::collections::HashMap<String, String>,)> =
-        query(session, text, (keyspace,)).await?.rows()?;
-    let factors = rows.iter().flat_map(|(map,)| map.iter().filter(|(name, _)| *name != "class"));
-    Ok(factors.filter_map(|(_, factor)| factor.parse::<u32>().ok()).sum())
+    let rows: Vec<(BTreeMap<String, String>,)> = query(session, text, (keyspace,)).await?.rows()?;
+    let factors = rows.into_iter().flat_map(|(map,)| map).filter(|(name, _)| name != "class");
+    Ok(factors.filter_map(|(name, factor)| Some((name, factor.parse().ok()?))).collect())
 }
 
 fn missing(keyspace: &str) -> Error {

@@ -15,6 +15,10 @@ use crate::topics::Shape;
 
 /// How many segments are read at a time.
 const SOME: i32 = 16;
+/// How many are read back at a time where more and more are wanted.
+const MANY: i32 = 256;
+/// Who is so many segments behind learns the end anew, instead of all that lies between.
+const FAR: u64 = 4 * SOME as u64;
 /// How often a look is repeated that others disturb, before it is left to the next one.
 const TRIES: usize = 6;
 /// Segments outlive the rows that they name, by so many seconds.
@@ -59,19 +63,27 @@ impl Cassandra {
         Ok(())
     }
 
+    /// Learns anew where the shard ends.
+    async fn reload(&self, shape: &Shape, shard: u16, tail: &mut Tail) -> Result<()> {
+        tail.loaded = false;
+        self.load(shape, shard, tail).await
+    }
+
     /// Reads back the segments that name rows which are still looked over.
     async fn recall(&self, shape: &Shape, shard: u16, tail: &mut Tail) -> Result<()> {
-        let mut upto = tail.n;
-        while upto > 0 {
-            let values = (&shape.uid, i32::from(shard), chapter(upto), upto as i64, SOME);
+        let (mut wanted, mut some) = (tail.to_recall(), SOME);
+        while let Some(upto @ 1..) = wanted.into_iter().max() {
+            let values = (&shape.uid, i32::from(shard), chapter(upto), upto as i64, some);
+            // A busy topic has thousands of them in its window, a quiet one a few.
+            some = (4 * some).min(MANY);
             let rows = self.link().ask(&self.link().say.segment_back, values).await;
             let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
-            let before = chapter(upto) as u64 * CHAPTER;
-            upto = rows.last().map_or(before, |(n, ..)| *n as u64).min(upto).saturating_sub(1);
+            if rows.is_empty() {
+                // It has expired, and with it all before it and what they name.
+                break;
+            }
             for row in rows {
-                if !tail.recall(segment_of(row)?) {
-                    return Ok(());
-                }
+                tail.recall(segment_of(row)?, &mut wanted);
             }
         }
         Ok(())
@@ -86,6 +98,7 @@ impl Cassandra {
         surely: bool,
     ) -> Result<()> {
         self.load(shape, shard, tail).await?;
+        let (began, mut may_reload) = (tail.n, true);
         loop {
             let before = tail.n;
             for segment in self.segments_after(shape, shard, tail.n, surely).await? {
@@ -94,11 +107,38 @@ impl Cassandra {
             if tail.n == before {
                 return Ok(());
             }
+            if may_reload && tail.n - began >= FAR {
+                self.reload(shape, shard, tail).await?;
+                may_reload = false;
+            }
         }
     }
 
+    /// Learns of segments up to this number, of which somebody has said that it is there.
+    pub(crate) async fn reach(&self, shape: &Shape, shard: u16, tail: &mut Tail, n: u64) -> Result<()> {
+        self.load(shape, shard, tail).await?;
+        while tail.n < n && n - tail.n <= FAR {
+            let added = self.segments_after(shape, shard, tail.n, false).await?;
+            if added.is_empty() {
+                break;
+            }
+            added.into_iter().for_each(|segment| tail.extend(segment));
+        }
+        if tail.n < n {
+            // It is far, or what lies between has expired.
+            self.reload(shape, shard, tail).await?;
+        }
+        Ok(())
+    }
+
     /// The next segments after this number.
-    async fn segments_after(&self, shape: &Shape, shard: u16, n: u64, surely: bool) -> Result<Vec<Segment>> {
+    pub(crate) async fn segments_after(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        n: u64,
+        surely: bool,
+    ) -> Result<Vec<Segment>> {
         let statements = &self.link().say;
         let statement = if surely { &statements.segment_after_sure } else { &statements.segment_after };
         let values = (&shape.uid, i32::from(shard), chapter(n + 1), n as i64, SOME);
@@ -119,16 +159,50 @@ impl Cassandra {
         if tail.recent.front().is_some_and(|first| first.n <= n) {
             return Ok(tail.recent.iter().skip_while(|segment| segment.n < n).cloned().collect());
         }
-        for chapter in chapter(n)..=chapter(tail.n) {
-            let values = (&shape.uid, i32::from(shard), chapter, n as i64 - 1, SOME);
-            let rows = self.link().ask(&self.link().say.segment_after, values).await;
-            let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
-            if !rows.is_empty() {
-                let known = rows.into_iter().filter(|(m, ..)| *m as u64 <= tail.n);
-                return known.map(|row| segment_of(row).map(Arc::new)).collect();
+        let mut found = self.first_from(shape, shard, tail, n).await?;
+        // The last of its chapter, which may be used up: then who reads would never come to the next.
+        if let [last] = &found[..]
+            && last.n < tail.n
+        {
+            let next = last.n + 1;
+            found.extend(self.first_from(shape, shard, tail, next).await?);
+        }
+        Ok(found)
+    }
+
+    async fn first_from(&self, shape: &Shape, shard: u16, tail: &Tail, n: u64) -> Result<Vec<Arc<Segment>>> {
+        let mut found = self.segments_in(shape, shard, tail, chapter(n), n).await?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        // Segments expire in their order: of the chapters after the one that has none, the first is wanted that has some.
+        let (mut without, mut with) = (chapter(n), chapter(tail.n) + 1);
+        while without + 1 < with {
+            let middle = without + (with - without) / 2;
+            let some = self.segments_in(shape, shard, tail, middle, n).await?;
+            if some.is_empty() {
+                without = middle;
+            } else {
+                (with, found) = (middle, some);
             }
         }
-        Ok(Vec::new())
+        Ok(found)
+    }
+
+    /// The first segments of a chapter from this number on, as far as they are known.
+    async fn segments_in(
+        &self,
+        shape: &Shape,
+        shard: u16,
+        tail: &Tail,
+        chapter: i64,
+        n: u64,
+    ) -> Result<Vec<Arc<Segment>>> {
+        let values = (&shape.uid, i32::from(shard), chapter, n as i64 - 1, SOME);
+        let rows = self.link().ask(&self.link().say.segment_after, values).await;
+        let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
+        let known = rows.into_iter().filter(|(m, ..)| *m as u64 <= tail.n);
+        known.map(|row| segment_of(row).map(Arc::new)).collect()
     }
 
     /// Names rows that are ready and that no segment names. True if there are more segments than before.
@@ -191,7 +265,8 @@ impl Cassandra {
     ) -> Result<(Vec<Named>, bool)> {
         let upto = self.wall() + shape.slack();
         let buckets = self.buckets(shape, Kind::Ready, shard, &from, upto.max(from.at)).await?;
-        let look = || self.look_over(shape, Kind::Ready, shard, (&tail.windows[0], from), &buckets, 1);
+        let look =
+            || self.look_over(shape, Kind::Ready, shard, (&tail.windows[0], from, RowKey::LAST), &buckets, 1);
         let mut first = look().await?;
         for _ in 0..TRIES {
             if first.rows.is_empty() || (first.at_once && !self.link().replicated) {
@@ -233,7 +308,12 @@ impl Cassandra {
                 Ok(whole)
             }
             Ok(false) => {
+                let before = tail.n;
                 self.catch_up(shape, shard, tail, false).await?;
+                if tail.n == before {
+                    // There is a segment more, and it is not to be found: it has expired.
+                    self.reload(shape, shard, tail).await?;
+                }
                 Ok(false)
             }
             Err(trouble) if trouble.is_unknown() => {

@@ -15,7 +15,7 @@ pub(crate) const CHAPTER: u64 = 1000;
 /// The most rows that one segment names: it is one small write.
 pub(crate) const MOST_NAMED: usize = 512;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// Some rows, in the order in which they are delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,11 +35,15 @@ pub(crate) struct State {
     pub(crate) low: [RowKey; 2],
     /// Of each kind: the latest time of a row that is named.
     pub(crate) high: [i64; 2],
+    /// Of each kind: the last segment that names a row of it; 0 if none does.
+    pub(crate) latest: [u64; 2],
+    /// When the youngest message that is named was created.
+    pub(crate) created: i64,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { total: 0, low: [RowKey::FIRST; 2], high: [-1; 2] }
+        Self { total: 0, low: [RowKey::FIRST; 2], high: [-1; 2], latest: [0; 2], created: -1 }
     }
 }
 
@@ -51,6 +55,12 @@ impl Segment {
     /// How many messages come before it.
     pub(crate) fn before(&self) -> u64 {
         self.state.total.saturating_sub(self.many())
+    }
+
+    /// How many of its messages come before this row, if it names it.
+    pub(crate) fn before_row(&self, kind: Kind, key: RowKey) -> Option<u32> {
+        let nth = self.named.iter().position(|row| row.kind == kind && row.key == key)?;
+        Some(self.named[..nth].iter().map(|row| row.many).sum())
     }
 
     /// As it is stored, but for its number.
@@ -94,7 +104,9 @@ impl State {
         for kind in 0..2 {
             put_key(&mut out, &self.low[kind]);
             out.put_i64(self.high[kind]);
+            out.put_u64(self.latest[kind]);
         }
+        out.put_i64(self.created);
         out
     }
 
@@ -106,7 +118,9 @@ impl State {
         for kind in 0..2 {
             state.low[kind] = key(&mut bytes)?;
             state.high[kind] = bytes.try_get_i64().ok()?;
+            state.latest[kind] = bytes.try_get_u64().ok()?;
         }
+        state.created = bytes.try_get_i64().ok()?;
         bytes.is_empty().then_some(state)
     }
 }
@@ -202,7 +216,8 @@ mod tests {
         let key = |at| RowKey { at, seq: at * 1000, writer: -at };
         let named =
             |kind, at| Named { kind, key: key(at), many: 3, bytes: 400, created: at - 1, slow: false };
-        let state = State { total: 77, low: [key(5), RowKey::FIRST], high: [9, -1] };
+        let state =
+            State { total: 77, low: [key(5), RowKey::FIRST], high: [9, -1], latest: [8, 0], created: 6 };
         let segment =
             Segment { n: 8, named: vec![named(Kind::Ready, 7), named(Kind::Aside, i64::MAX / 2000)], state };
         let (rows, after) = segment.encode();

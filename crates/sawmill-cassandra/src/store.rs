@@ -4,16 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard};
 
+use sawmill::bells::Bells;
 use sawmill::engine::{Namespace, StoreUrl};
 use sawmill::env::Env;
 use sawmill::{Error, Result};
 use tokio::sync::Mutex;
 
 use crate::address::{Address, Making};
-use crate::bells::Bells;
 use crate::error::{Trouble, of_read};
 use crate::link::Link;
+use crate::pulse::{self, Pulse};
 use crate::row::Kind;
+use crate::skew;
 use crate::stamp::Stamps;
 use crate::tail::Tail;
 use crate::topics::Shape;
@@ -29,12 +31,13 @@ pub struct Cassandra {
     open: Arc<Open>,
 }
 
-struct Open {
-    namespace: Namespace,
-    link: Link,
+pub(crate) struct Open {
+    pub(crate) namespace: Namespace,
+    pub(crate) link: Link,
     making: Making,
-    bells: Arc<Bells>,
-    env: Env,
+    pub(crate) bells: Arc<Bells>,
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) env: Env,
     stamps: Stamps,
     /// Tells this store's rows from those of others that were pushed in the same microsecond.
     writer: i64,
@@ -58,12 +61,15 @@ impl Cassandra {
         let address = Address::of(url)?;
         let told = |error: Error| Error::new(error.kind(), format!("{url}: {error}"));
         let link = Link::open(&address).await.map_err(|trouble| told(of_read(trouble)))?;
-        let place = format!("{}/{} {}", address.nodes.join(","), address.keyspace, namespace.as_str());
+        skew::check(&link, &env, address.making.settle).await.map_err(told)?;
+        let place =
+            format!("cassandra://{}/{} {}", address.nodes.join(","), address.keyspace, namespace.as_str());
         let open = Open {
             namespace: namespace.clone(),
             link,
             making: address.making,
             bells: Bells::of(place),
+            pulse: Arc::default(),
             writer: env.dice().roll() as i64,
             env,
             stamps,
@@ -71,7 +77,9 @@ impl Cassandra {
             tails: StdMutex::default(),
             listed: StdMutex::default(),
         };
-        Ok(Self { open: Arc::new(open) })
+        let open = Arc::new(open);
+        pulse::start(&open);
+        Ok(Self { open })
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -88,6 +96,12 @@ impl Cassandra {
 
     pub(crate) fn bells(&self) -> &Bells {
         &self.open.bells
+    }
+
+    /// There are messages of this topic: tells it to all who wait for them.
+    pub(crate) fn tell(&self, uid: &str) {
+        self.open.bells.ring_messages();
+        self.open.pulse.tell(uid);
     }
 
     pub(crate) fn env(&self) -> &Env {
@@ -131,6 +145,13 @@ impl Cassandra {
         self.shapes().remove(uid);
         let mut tails = self.open.tails.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         tails.retain(|(other, _), _| other != uid);
+    }
+}
+
+/// Its tasks hear of it.
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.pulse.end();
     }
 }
 

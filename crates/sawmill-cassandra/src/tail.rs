@@ -18,13 +18,15 @@ const LOOK_WELL_EVERY: Duration = Duration::from_millis(250);
 const RECENT: usize = 64;
 
 /// What is known of a shard's end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tail {
     /// False until it was read from the store.
     pub(crate) loaded: bool,
     /// The number of the last segment.
     pub(crate) n: u64,
     pub(crate) total: u64,
+    /// When the youngest message that is named was created.
+    pub(crate) created: i64,
     pub(crate) windows: [Window; 2],
     /// The last segments, one after another.
     pub(crate) recent: VecDeque<Arc<Segment>>,
@@ -32,12 +34,30 @@ pub(crate) struct Tail {
     pub(crate) more: bool,
 }
 
+/// Nothing is known.
+impl Default for Tail {
+    fn default() -> Self {
+        Self {
+            loaded: false,
+            n: 0,
+            total: 0,
+            created: -1,
+            windows: Default::default(),
+            recent: VecDeque::new(),
+            more: false,
+        }
+    }
+}
+
 /// The rows of one kind that may be among those that still arrive.
 #[derive(Debug)]
 pub(crate) struct Window {
     /// All rows up to here are named, and none will arrive any more.
     pub(crate) low: RowKey,
-    high: i64,
+    /// The latest time of a row that is named.
+    pub(crate) high: i64,
+    /// The last segment that names such a row; 0 if none does.
+    latest: u64,
     /// The named rows after it.
     known: BTreeSet<RowKey>,
     /// The last look over all rows after it: when it was, and what the wall clock said when it began.
@@ -48,7 +68,7 @@ pub(crate) struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { low: RowKey::FIRST, high: -1, known: BTreeSet::new(), looked: None, reach: 0 }
+        Self { low: RowKey::FIRST, high: -1, latest: 0, known: BTreeSet::new(), looked: None, reach: 0 }
     }
 }
 
@@ -100,36 +120,45 @@ impl Tail {
 
     /// What the last segment left.
     pub(crate) fn begin(&mut self, n: u64, state: &State) {
-        (self.n, self.total, self.loaded) = (n, state.total, true);
-        for (window, (low, high)) in self.windows.iter_mut().zip(state.low.iter().zip(&state.high)) {
-            window.settle(*low);
-            window.high = *high;
+        (self.n, self.loaded) = (n, true);
+        self.follow(state);
+    }
+
+    fn follow(&mut self, state: &State) {
+        (self.total, self.created) = (state.total, state.created);
+        for (kind, window) in self.windows.iter_mut().enumerate() {
+            window.settle(state.low[kind]);
+            window.high = window.high.max(state.high[kind]);
+            window.latest = state.latest[kind];
         }
     }
 
-    /// A segment from before the end, which may name rows that are still looked over. False if neither it nor any before it does.
-    pub(crate) fn recall(&mut self, segment: Segment) -> bool {
-        let needed = (0..2).any(|kind| segment.state.high[kind] >= self.windows[kind].low.at);
-        if needed {
-            self.note(&segment.named);
+    /// From which segment on backwards each kind's rows are to be recalled.
+    pub(crate) fn to_recall(&self) -> [u64; 2] {
+        [0, 1].map(|kind| self.windows[kind].latest)
+    }
+
+    /// A segment from before the end, which may name rows that are still looked over. With it, the number from which on backwards each kind is
+    /// wanted; afterwards, the number from which on it still is, or 0. Segments that name nothing of a kind that is wanted are left out: there
+    /// may be any number of them since that kind's last row.
+    pub(crate) fn recall(&mut self, segment: Segment, wanted: &mut [u64; 2]) {
+        for (kind, wanted) in wanted.iter_mut().enumerate().filter(|(_, wanted)| **wanted >= segment.n) {
+            let needed = segment.state.high[kind] >= self.windows[kind].low.at;
+            *wanted = if needed { segment.state.latest[kind].min(segment.n - 1) } else { 0 };
         }
-        if self.recent.len() < RECENT {
+        self.note(&segment.named);
+        // They are kept without gaps.
+        let next = self.recent.front().map_or(self.n, |first| first.n - 1);
+        if self.recent.len() < RECENT && segment.n == next {
             self.recent.push_front(Arc::new(segment));
         }
-        needed
     }
 
     /// The next segment.
     pub(crate) fn extend(&mut self, segment: Segment) {
         self.n = segment.n;
-        self.total = segment.state.total;
         self.note(&segment.named);
-        for (window, (low, high)) in
-            self.windows.iter_mut().zip(segment.state.low.iter().zip(&segment.state.high))
-        {
-            window.settle(*low);
-            window.high = window.high.max(*high);
-        }
+        self.follow(&segment.state);
         if self.recent.len() >= RECENT {
             self.recent.pop_front();
         }
@@ -148,14 +177,17 @@ impl Tail {
     /// The segment that would come next, naming these rows; up to `low` nothing is left out and nothing will arrive.
     pub(crate) fn next(&self, kind: Kind, named: Vec<Named>, low: RowKey) -> Segment {
         let many: u64 = named.iter().map(|row| u64::from(row.many)).sum();
-        let mut state = State { total: self.total + many, ..State::default() };
+        let created = named.iter().map(|row| row.created).fold(self.created, i64::max);
+        let mut state = State { total: self.total + many, created, ..State::default() };
         for (index, window) in self.windows.iter().enumerate() {
-            (state.low[index], state.high[index]) = (window.low, window.high);
+            (state.low[index], state.high[index], state.latest[index]) =
+                (window.low, window.high, window.latest);
         }
         let index = kind.number() as usize;
         state.low[index] = state.low[index].max(low);
         let latest = named.iter().map(|row| row.key.at).max().unwrap_or(-1);
         state.high[index] = state.high[index].max(latest);
+        state.latest[index] = self.n + 1;
         Segment { n: self.n + 1, named, state }
     }
 }
@@ -200,11 +232,11 @@ mod tests {
         let mut again = Tail::default();
         let last = segments.last().unwrap();
         again.begin(last.n, &last.state);
+        let mut wanted = again.to_recall();
         for segment in segments.iter().rev() {
-            if !again.recall(segment.clone()) {
-                break;
-            }
+            again.recall(segment.clone(), &mut wanted);
         }
+        assert_eq!(wanted, [0, 0]);
         for at in 0..100 {
             assert_eq!(
                 again.window(Kind::Ready).knows(&key(at)),
@@ -214,5 +246,36 @@ mod tests {
         }
         let numbers: Vec<u64> = again.recent.iter().map(|segment| segment.n).collect();
         assert!(numbers.is_sorted() && numbers.last() == Some(&5), "{numbers:?}");
+    }
+
+    /// As many segments as it takes to know the end again, counted in pages as they are read.
+    fn pages(segments: &[Segment], page: usize) -> usize {
+        let mut tail = Tail::default();
+        let last = segments.last().unwrap();
+        tail.begin(last.n, &last.state);
+        let (mut wanted, mut pages) = (tail.to_recall(), 0);
+        while let Some(upto @ 1..) = wanted.into_iter().max() {
+            pages += 1;
+            for segment in segments[..upto as usize].iter().rev().take(page) {
+                tail.recall(segment.clone(), &mut wanted);
+            }
+        }
+        pages
+    }
+
+    #[test]
+    fn the_end_of_a_long_order_is_known_after_a_few_looks() {
+        // Nothing was ever kept aside; something was, long ago; or nothing but that, of late.
+        for aside in [0..0, 5..6, 3000..5000] {
+            let (mut tail, mut segments) = (Tail::default(), Vec::new());
+            for at in 1..=5000 {
+                let kind = if aside.contains(&at) { Kind::Aside } else { Kind::Ready };
+                let segment = tail.next(kind, vec![named(kind, at)], key(at - 10));
+                segments.push(segment.clone());
+                tail.extend(segment);
+            }
+            let pages = pages(&segments, 16);
+            assert!(pages <= 4, "{aside:?}: {pages} pages");
+        }
     }
 }

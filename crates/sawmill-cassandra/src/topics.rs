@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::{Error, Result, Topic, TopicName, TopicSpec};
+use futures_util::future::join;
+use sawmill::{Error, ErrorKind, Result, Topic, TopicName, TopicSpec};
 
-use crate::error::{corrupt, of_read};
+use crate::error::{corrupt, of_read, unknown};
 use crate::row::Kind;
 use crate::store::{Cassandra, read};
 
@@ -84,8 +85,7 @@ impl Cassandra {
             (spec.drops_unread, millis(making.bucket), millis(making.settle), keep),
         );
         let ((a, b, c, d, e), (f, g, h, i)) = values;
-        let made = self.link().ask(&self.link().say.topic_make, (a, b, c, d, e, f, g, h, i)).await;
-        match made.and_then(crate::link::Answer::applied) {
+        match self.link().decide(&self.link().say.topic_make, (a, b, c, d, e, f, g, h, i)).await {
             Ok(true) => topic_of(&spec.name, uid, shards, retention, spec.drops_unread),
             // Another was faster, or this one: a read that leaves nothing undecided tells.
             Ok(false) => self.decided(spec, None).await,
@@ -103,7 +103,7 @@ impl Cassandra {
                 as_wished(spec, topic_of(&spec.name, uid, shards, retention, drops)?)
             }
             None => Err(otherwise.unwrap_or_else(|| {
-                crate::error::unknown(format!("topic {} was made and deleted at the same time", spec.name))
+                unknown(format!("topic {} was made and deleted at the same time", spec.name))
             })),
         }
     }
@@ -137,14 +137,14 @@ impl Cassandra {
     pub(crate) async fn drop_topic(&self, topic: &Topic) -> Result<bool> {
         let shape = match self.check(topic).await {
             Ok(shape) => shape,
-            Err(error) if error.kind() == sawmill::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         let values = (self.namespace(), topic.name.to_string(), &topic.uid);
-        let dropped = self.link().ask(&self.link().say.topic_drop, values).await;
-        let dropped = dropped.and_then(crate::link::Answer::applied)?;
+        let dropped = self.link().decide(&self.link().say.topic_drop, values).await?;
         self.forget(&topic.uid);
         if dropped {
+            let _ = self.link().ask(&self.link().say.pulse_drop, (self.namespace(), &topic.uid)).await;
             // What cannot be removed now expires.
             if let Err(error) = self.drop_rows(&shape).await {
                 tracing::debug!(%error, topic = %topic.name, "what a deleted topic has left expires later");
@@ -184,6 +184,42 @@ impl Cassandra {
         Ok(shape)
     }
 
+    /// Reads something of a topic of which it is looked up meanwhile whether it is still there.
+    pub(crate) async fn meanwhile_check<T>(
+        &self,
+        topic: &Topic,
+        work: impl AsyncFnOnce(&Shape) -> Result<T>,
+    ) -> Result<T> {
+        let (there, done) = self.both(topic, work).await?;
+        there?;
+        done
+    }
+
+    /// The same, with what changes something.
+    pub(crate) async fn change_meanwhile_check<T>(
+        &self,
+        topic: &Topic,
+        work: impl AsyncFnOnce(&Shape) -> Result<T>,
+    ) -> Result<T> {
+        let (there, done) = self.both(topic, work).await?;
+        changed(there, done)
+    }
+
+    async fn both<T>(
+        &self,
+        topic: &Topic,
+        work: impl AsyncFnOnce(&Shape) -> Result<T>,
+    ) -> Result<(Result<()>, Result<T>)> {
+        let (shape, known) = self.shape(topic).await?;
+        let still_there = async {
+            match known {
+                true => self.check(topic).await.map(drop),
+                false => Ok(()),
+            }
+        };
+        Ok(join(still_there, work(&shape)).await)
+    }
+
     /// What the topic was made with, without asking again.
     pub(crate) async fn shape(&self, topic: &Topic) -> Result<(Arc<Shape>, bool)> {
         let known = self.shapes().get(&topic.uid).cloned();
@@ -191,6 +227,16 @@ impl Cassandra {
             Some(shape) => Ok((shape, true)),
             None => Ok((self.check(topic).await?, false)),
         }
+    }
+}
+
+/// How a change ended, by whether the topic is still there and by how the change itself did.
+fn changed<T>(there: Result<()>, done: Result<T>) -> Result<T> {
+    match (there, done) {
+        (Err(missing), _) if missing.kind() == ErrorKind::NotFound => Err(missing),
+        // It is done, in a topic that may be gone.
+        (Err(error), Ok(_)) => Err(unknown(error)),
+        (_, done) => done,
     }
 }
 
@@ -214,5 +260,17 @@ mod tests {
         assert_eq!(shape.ttl(i64::MAX, now), 0);
         assert_eq!((shape.bucket(59_999), shape.bucket(60_000), shape.bucket(-1)), (0, 1, -1));
         assert_eq!(shape.slack(), 4000);
+    }
+
+    #[test]
+    fn a_change_that_is_done_is_not_said_to_be_undone_because_the_topic_could_not_be_looked_up() {
+        let error = |kind| Error::new(kind, "no");
+        let kind = |there: Result<()>, done: Result<()>| changed(there, done).map_err(|error| error.kind());
+        let (missing, busy) = (ErrorKind::NotFound, ErrorKind::Unavailable);
+        assert_eq!(kind(Ok(()), Ok(())), Ok(()));
+        assert_eq!(kind(Err(error(missing)), Ok(())), Err(missing), "what is in no topic is not there");
+        assert_eq!(kind(Err(error(busy)), Ok(())), Err(ErrorKind::Unknown));
+        assert_eq!(kind(Err(error(busy)), Err(error(ErrorKind::Unknown))), Err(ErrorKind::Unknown));
+        assert_eq!(kind(Err(error(busy)), Err(error(ErrorKind::TooLarge))), Err(ErrorKind::TooLarge));
     }
 }

@@ -142,8 +142,7 @@ async fn c5_nothing_is_missed_whatever_clocks_say_and_however_late_writes_are() 
         async {}
     };
     let ttl = Duration::from_secs(60);
-    let poll = Duration::from_millis(15);
-    let worker = mill.worker("orders").slots(64).ttl(ttl).poll(poll).start(handler).await.unwrap();
+    let worker = mill.worker("orders").slots(64).ttl(ttl).start(handler).await.unwrap();
 
     let node = url.split_once("//").unwrap().1.split_once('/').unwrap().0.to_owned();
     let pushed: Arc<Pushed> = Arc::default();

@@ -4,16 +4,18 @@
 mod support;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
+use sawmill::clock::Timestamp;
 use sawmill::engine::Namespace;
 use sawmill::env::Env;
 use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
-use sawmill::log::{Log, Position, Record, Want};
+use sawmill::log::{Block, Log, Position, Record, Span, Want};
 use sawmill::topic::TopicSpec;
-use sawmill::{Context, Message, MessageId, Push, Sawmill};
+use sawmill::{Context, Message, MessageId, Push, Sawmill, Topic};
 use sawmill_cassandra::{Cassandra, CassandraEngine};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -88,7 +90,9 @@ async fn c2_nothing_is_deleted_and_every_row_expires() {
     let url = with_keyspace(&url, &keyspace);
     let namespace = namespace();
     let mill = open(&url, &namespace).await;
-    mill.create_topic_with(&spec("orders", 4)).await.unwrap();
+    // Nothing has to be kept once it is done.
+    let retention = Duration::from_millis(1);
+    mill.create_topic_with(&TopicSpec { retention, ..spec("orders", 4) }).await.unwrap();
     let mut workers = Vec::new();
     for group in ["one", "two"] {
         let handler = |context: Context| async move {
@@ -113,6 +117,14 @@ async fn c2_nothing_is_deleted_and_every_row_expires() {
     for worker in workers {
         worker.stop().await;
     }
+    // All of it is done by everybody and old enough: even so nothing is deleted.
+    mill.trim("orders").await.unwrap();
+    let log = store(&url, &namespace).await;
+    let topic = log.topic(&"orders".parse().unwrap()).await.unwrap().unwrap();
+    let ends = log.positions(&topic, Timestamp::LATEST).await.unwrap();
+    let ends: Vec<_> = ends.into_iter().map(|end| vec![end]).collect();
+    let dropped = log.trim(&topic, &ends, Timestamp::LATEST).await.unwrap();
+    assert_eq!(dropped.iter().sum::<u64>(), 0, "they expire by themselves");
     let session = driver(&url).await;
     let rows = session.query_unpaged(format!("SELECT at, TTL(body) FROM {keyspace}.log"), ()).await.unwrap();
     let rows = rows.into_rows_result().unwrap();
@@ -312,4 +324,219 @@ async fn a_long_order_is_read_through_every_handle() {
     }
     let backlog = fresh.backlog(&topic, &[(0, Position::default()), (0, after)]).await.unwrap();
     assert_eq!(backlog.ready, [MANY as u64, 0]);
+}
+
+/// Appends one message and reads it, so often: each has a segment of its own.
+async fn one_by_one(log: &Cassandra, topic: &Topic, numbers: Range<usize>) -> (Position, Vec<Span>) {
+    let mut after = log.positions(topic, Timestamp::LATEST).await.unwrap().remove(0);
+    let mut spans = Vec::new();
+    for n in numbers {
+        append(log, topic, Record::once(0, message(n.to_string()))).await;
+        let block = read_after(log, topic, &after).await;
+        assert_eq!(texts(&block), [n.to_string()], "what is acknowledged is read");
+        after = block.end;
+        spans.push(block.span);
+    }
+    (after, spans)
+}
+
+async fn append(log: &Cassandra, topic: &Topic, record: Record) {
+    log.append(topic, Env::system().wall(), vec![record]).await.unwrap();
+}
+
+async fn read_after(log: &Cassandra, topic: &Topic, after: &Position) -> Block {
+    let want = Want { shard: 0, after: after.clone(), limit: 10 };
+    log.read(topic, &[want]).await.unwrap().remove(0)
+}
+
+fn texts(block: &Block) -> Vec<String> {
+    block.messages.iter().map(|message| String::from_utf8_lossy(&message.payload).into_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handle_that_was_left_far_behind_reads_on_at_once() {
+    const MANY: usize = 1100;
+    let Some(url) = server_for("a_handle_that_was_left_far_behind_reads_on_at_once") else { return };
+    let namespace = namespace();
+    let log = store(&url, &namespace).await;
+    let topic = log.create_topic(&spec("orders", 1)).await.unwrap();
+    let (reads, rereads, counts) =
+        (store(&url, &namespace).await, store(&url, &namespace).await, store(&url, &namespace).await);
+    one_by_one(&log, &topic, 0..1).await;
+    for left in [&reads, &rereads, &counts] {
+        assert_eq!(texts(&read_after(left, &topic, &Position::default()).await), ["0"]);
+    }
+    let (after, spans) = one_by_one(&log, &topic, 1..MANY).await;
+    append(&log, &topic, Record::once(0, message("new"))).await;
+    // Not after a while, and not by saying meanwhile that there is nothing.
+    assert_eq!(texts(&read_after(&reads, &topic, &after).await), ["new"]);
+    let again = rereads.reread(&topic, 0, &spans[MANY - 2]).await.unwrap();
+    assert_eq!(again[0].payload, (MANY - 1).to_string());
+    assert_eq!(counts.backlog(&topic, &[(0, after)]).await.unwrap().ready, [1]);
+    // Nor does one who has it all before it stop where a part of the order ends.
+    let whole: Vec<String> = (0..MANY).map(|n| n.to_string()).chain(["new".to_owned()]).collect();
+    assert_eq!(all(&url, &namespace, &topic).await, whole);
+}
+
+/// What lay between has expired: the whole part of the order in which the handle was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handle_that_missed_what_has_expired_reads_on() {
+    const MANY: usize = 1010;
+    let Some(url) = server_for("a_handle_that_missed_what_has_expired_reads_on") else { return };
+    let namespace = namespace();
+    let log = store(&format!("{url}&settle=8s"), &namespace).await;
+    let topic = log.create_topic(&spec("orders", 1)).await.unwrap();
+    let (ahead, behind) = (store(&url, &namespace).await, store(&url, &namespace).await);
+    let (first, _) = one_by_one(&log, &topic, 0..1).await;
+    for left in [&ahead, &behind] {
+        assert_eq!(texts(&read_after(left, &topic, &Position::default()).await), ["0"]);
+    }
+    one_by_one(&log, &topic, 1..MANY).await;
+    Env::system().sleep(Duration::from_millis(8500)).await;
+    let (after, _) = one_by_one(&log, &topic, MANY..MANY + 1).await;
+    let expire = format!(
+        "DELETE FROM {}.segments WHERE topic = ? AND shard = 0 AND chapter = 0 AND n >= 2",
+        keyspace_of(&url)
+    );
+    driver(&url).await.query_unpaged(expire, (&topic.uid,)).await.unwrap();
+    append(&log, &topic, Record::once(0, message("new"))).await;
+    assert_eq!(texts(&read_after(&ahead, &topic, &after).await), ["new"], "who goes on where others are");
+    // Who goes on where it was itself. The first segment of the next part has the number 1000.
+    let (mut came, mut place) = (Vec::new(), first);
+    eventually("what is new is read", async || {
+        let block = read_after(&behind, &topic, &place).await;
+        came.extend(texts(&block));
+        place = block.end.clone();
+        came.contains(&"new".to_owned())
+    })
+    .await;
+    let expected = (999..=MANY).map(|n| n.to_string()).chain(["new".to_owned()]);
+    assert_eq!(came, expected.collect::<Vec<_>>(), "what has expired is gone, and nothing comes twice");
+}
+
+fn keyspace_of(url: &str) -> String {
+    url.rsplit_once('/').unwrap().1.split('?').next().unwrap().to_owned()
+}
+
+/// All that a shard says, from its beginning.
+async fn all(url: &str, namespace: &Namespace, topic: &Topic) -> Vec<String> {
+    let log = store(url, namespace).await;
+    let (mut after, mut said) = (Position::default(), Vec::new());
+    loop {
+        let block = read_after(&log, topic, &after).await;
+        if block.messages.is_empty() && !block.more {
+            return said;
+        }
+        said.extend(texts(&block));
+        after = block.end.clone();
+    }
+}
+
+/// What happened between a push of unknown outcome and its repetition.
+#[derive(Debug, Clone, Copy)]
+struct Between {
+    is_written: bool,
+    is_read: bool,
+    /// Others have read on, until nothing could come any more from before.
+    is_passed: bool,
+}
+
+async fn repeat_late(url: &str, between: Between) {
+    let (keyspace, session, env) = (keyspace_of(url), driver(url).await, Env::system());
+    let url = format!("{url}&settle=8s");
+    let namespace = namespace();
+    let log = store(&url, &namespace).await;
+    let topic = log.create_topic(&spec("orders", 1)).await.unwrap();
+    let once = Record::repeatable(&topic, message("once"));
+    append(&log, &topic, once.clone()).await;
+    // It was acknowledged: as if it had not been.
+    let sures = format!("DELETE FROM {keyspace}.sures WHERE topic = ? AND id = ?");
+    let id = once.message.id.as_u128().to_be_bytes().to_vec();
+    session.query_unpaged(sures, (&topic.uid, id)).await.unwrap();
+    if !between.is_written {
+        let buckets = format!("SELECT bucket FROM {keyspace}.buckets WHERE topic = ? AND kind = 0");
+        let buckets =
+            session.query_unpaged(buckets, (&topic.uid,)).await.unwrap().into_rows_result().unwrap();
+        for (bucket,) in buckets.rows::<(i64,)>().unwrap().map(Result::unwrap) {
+            let rows = format!(
+                "DELETE FROM {keyspace}.log WHERE topic = ? AND bucket = ? AND shard = 0 AND kind = 0"
+            );
+            session.query_unpaged(rows, (&topic.uid, bucket)).await.unwrap();
+        }
+    }
+    let mut expected = vec!["once"];
+    if between.is_read {
+        assert_eq!(all(&url, &namespace, &topic).await, ["once"], "{between:?}");
+    }
+    env.sleep(Duration::from_millis(8500)).await;
+    if between.is_passed {
+        append(&log, &topic, Record::once(0, message("later"))).await;
+        all(&url, &namespace, &topic).await;
+        env.sleep(Duration::from_millis(8500)).await;
+        append(&log, &topic, Record::once(0, message("last"))).await;
+        all(&url, &namespace, &topic).await;
+        expected.extend(["later", "last"]);
+    }
+    for _ in 0..2 {
+        append(&log, &topic, once.clone()).await;
+    }
+    append(&store(&url, &namespace).await, &topic, once).await;
+    let mut came = all(&url, &namespace, &topic).await;
+    came.sort();
+    expected.sort_unstable();
+    assert_eq!(came, expected, "{between:?}");
+    let backlog = log.backlog(&topic, &[(0, Position::default())]).await.unwrap();
+    assert_eq!(backlog.ready, [came.len() as u64], "{between:?}");
+}
+
+/// Whether it had been written or not, and whether somebody has read it or read past it, there is one message in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_of_unknown_outcome_that_is_repeated_late_adds_one_message() {
+    let test = "a_push_of_unknown_outcome_that_is_repeated_late_adds_one_message";
+    let Some(url) = server_for(test) else { return };
+    let between = |is_written, is_read, is_passed| Between { is_written, is_read, is_passed };
+    let cases = [
+        between(true, false, false),
+        between(true, true, false),
+        between(true, true, true),
+        between(false, false, false),
+        between(false, false, true),
+    ];
+    join_all(cases.map(|case| repeat_late(&url, case))).await;
+}
+
+/// More than one look finds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_does_all_that_is_due() {
+    const MANY: u64 = 1300;
+    let Some(url) = server_for("a_drain_does_all_that_is_due") else { return };
+    let mill = open(&url, &namespace()).await;
+    mill.create_topic_with(&spec("orders", 1)).await.unwrap();
+    let later = (0..MANY).map(|n| Push::new(n.to_string()).after(Duration::from_millis(1500)));
+    mill.push_many("orders", later).await.unwrap();
+    Env::system().sleep(Duration::from_secs(2)).await;
+    let worker = mill.worker("orders").slots(16).start(async |_: Context| ()).await.unwrap();
+    worker.drained().await;
+    worker.stop().await;
+    assert_eq!(mill.status("orders", "default").await.unwrap().done, MANY);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_level_of_consistency_can_be_worked_with() {
+    let Some(url) = server_for("every_level_of_consistency_can_be_worked_with") else { return };
+    for settings in [
+        "consistency=ALL",
+        "consistency=LOCAL_QUORUM",
+        "serial=LOCAL_SERIAL",
+        "consistency=LOCAL_QUORUM&serial=LOCAL_SERIAL&datacenter=datacenter1",
+        "datacenter=datacenter1",
+    ] {
+        let mill = open(&format!("{url}&{settings}"), &namespace()).await;
+        mill.create_topic_with(&spec("orders", 2)).await.unwrap();
+        mill.push("orders", "now").await.unwrap();
+        mill.push("orders", Push::new("later").after(Duration::from_millis(50))).await.unwrap();
+        let worker = mill.worker("orders").start(async |_: Context| ()).await.unwrap();
+        eventually(settings, async || mill.status("orders", "default").await.unwrap().done == 2).await;
+        worker.stop().await;
+    }
 }

@@ -47,17 +47,36 @@ async fn a_payload_over_the_limit_is_refused_and_one_at_the_limit_is_taken() {
     mill.push("orders", Push::new(vec![7; 4 << 20])).await.unwrap();
 }
 
-/// A server that asks who is there.
+/// A certificate authority's own certificate, and one that it has signed for a node here, with its key.
+fn certificates() -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = params.self_signed(&key).unwrap();
+    let node_key = rcgen::KeyPair::generate().unwrap();
+    let node = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let node = node.signed_by(&node_key, &authority, &key).unwrap();
+    (authority.pem(), format!("{}{}{}", node_key.serialize_pem(), node.pem(), authority.pem()))
+}
+
+/// A server that asks who is there, and that can be spoken to in the open or not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_and_their_rights_are_checked() {
-    const TEST: &str = "users_and_their_rights_are_checked";
+async fn users_and_their_rights_are_checked_and_the_way_can_be_encrypted() {
+    const TEST: &str = "users_and_their_rights_are_checked_and_the_way_can_be_encrypted";
+    let (authority, of_node) = certificates();
     let server = block_in_place(|| {
         let mut server = Server::start(Kind::Cassandra)?;
         server.stop()?;
         let settings =
             std::fs::read_to_string(server.folder().join("cassandra.yaml")).map_err(|e| e.to_string())?;
         let guarded = "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n";
-        server.give_file("cassandra.yaml", &format!("{settings}{guarded}"))?;
+        let key = server.give_file("node.pem", &of_node)?;
+        let encrypted = format!(
+            "client_encryption_options:\n  enabled: true\n  optional: true\n  keystore: {}\n  ssl_context_factory:\n    \
+             class_name: org.apache.cassandra.security.PEMBasedSslContextFactory\n",
+            key.display()
+        );
+        server.give_file("cassandra.yaml", &format!("{settings}{guarded}{encrypted}"))?;
         server.restart()?;
         Ok::<_, String>(server)
     });
@@ -96,6 +115,21 @@ async fn users_and_their_rights_are_checked() {
         async move { Cassandra::open(&url, &Namespace::default()).await }
     };
     open("cassandra:cassandra@", "?replication=1").await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        format!("?ssl-mode=VERIFY_IDENTITY&ssl-ca={}", path.display())
+    };
+    let (ours, others) = (file("ours.pem", &authority), file("others.pem", &certificates().0));
+    let safe = open("cassandra:cassandra@", &ours).await.unwrap();
+    let clients = "SELECT ssl_enabled FROM system_views.clients";
+    let clients = session.query_unpaged(clients, ()).await.unwrap().into_rows_result().unwrap();
+    assert!(clients.rows::<(bool,)>().unwrap().any(|client| client.unwrap().0), "nobody is encrypted");
+    drop(safe);
+    let error = open("cassandra:cassandra@", &others).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("certificate"), "{error}");
     let error = open("me:secret@", "").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("grant"), "{error}");
@@ -107,4 +141,21 @@ async fn users_and_their_rights_are_checked() {
         assert!(env.now().since(began).as_secs() < 30, "{error}");
         env.sleep(std::time::Duration::from_millis(500)).await;
     }
+    // A server that is too old, or says so.
+    let old = "UPDATE system.local SET release_version = '3.11.19' WHERE key = 'local'";
+    session.query_unpaged(old, ()).await.unwrap();
+    let error = open("me:secret@", "").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("3.11.19"), "{error}");
+}
+
+/// A single node that has not written what it acknowledges, as they come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_up_finds_a_node_that_may_forget() {
+    let Some(url) = server_for("a_check_up_finds") else { return };
+    let options = sawmill::Sawmill::options().engine(sawmill_cassandra::CassandraEngine);
+    let mill = options.namespace(namespace().as_str()).open(&url).await.unwrap();
+    let found = mill.check_up(std::time::Duration::from_secs(5)).await.unwrap();
+    assert_eq!(found.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["durability"], "{found:?}");
+    assert!(found[0].what.contains("commitlog_sync"), "{found:?}");
 }

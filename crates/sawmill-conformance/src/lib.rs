@@ -29,11 +29,14 @@
 //! namespace of its own, so that all of them can run at once on one server.
 //!
 //! [`history`] is for runs with real processes: it records what happened and finds what should not have. [`load`] measures what a
-//! store asks of its database; [`upgrade`] lets two versions of a program use one.
+//! store asks of its database; [`upgrade`] lets two versions of a program use one; [`trial`] is work that goes on while a test
+//! harms the servers it stands on; [`pair`] is for a log of one engine with the ledger of another.
 
 pub mod bank;
 pub mod history;
 pub mod load;
+pub mod pair;
+pub mod trial;
 pub mod upgrade;
 
 pub mod ledger_commit;

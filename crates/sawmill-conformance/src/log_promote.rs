@@ -113,6 +113,17 @@ pub async fn the_limit_of_promotion_is_kept(place: Place) {
     }
 }
 
+/// Many that are due at once are all promoted, by several calls if one does not move them all: it says that the next is due.
+pub async fn many_that_are_due_are_all_promoted(place: Place) {
+    const MANY: usize = 1300;
+    let (log, topic) = place.log_and_topic("orders", 1).await;
+    let due = seconds_after(now(), 600);
+    let batch = (0..MANY).map(|n| record_due(0, format!("m{n}"), due)).collect();
+    log.append(&topic, now(), batch).await.expect("messages are kept aside");
+    assert_eq!(promote_all(&log, &topic, due, 10_000).await, MANY);
+    assert_says(&place, &log, &topic, 0, &numbered("m", 0..MANY)).await;
+}
+
 /// Promoted from several places at once, each message moves once.
 pub async fn promoting_at_once_moves_each_message_once(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 3).await;

@@ -79,6 +79,11 @@ pub async fn more_is_said_while_there_is_more(place: Place) {
         }
         reader.assert_at_end().await;
     }
+    // What was read before is known; what is acknowledged after it must not be left out because of that.
+    log.append(&topic, now(), records(0, "m", 10..11)).await.expect("a message is appended");
+    let mut reader = Reader::new(&place, &log, &topic, 0);
+    while reader.step(100).await.more {}
+    assert_eq!(reader.seen.len(), 11, "it is said that there is no more");
 }
 
 /// A wish for no messages is granted: an empty block that ends where it began.
@@ -159,5 +164,33 @@ pub async fn positions_can_be_written_down(place: Place) {
             rest.until(9 - done, 100).await;
             assert_eq!(texts(&rest.seen), numbered("m", done..9));
         }
+    }
+}
+
+/// A handle that has read a shard once, and comes back when others have long read on, goes on where they are: with what is new, and with a
+/// block of theirs that it reads again.
+pub async fn a_handle_that_was_left_behind_goes_on_where_others_are(place: Place) {
+    const MANY: usize = 200;
+    let (log, topic) = place.log_and_topic("orders", 1).await;
+    let left = place.log().await;
+    log.append(&topic, now(), records(0, "m", 0..1)).await.expect("a message is appended");
+    Reader::new(&place, &left, &topic, 0).until(1, 1).await;
+
+    let mut reader = Reader::new(&place, &log, &topic, 0);
+    for n in 0..MANY {
+        if n > 0 {
+            log.append(&topic, now(), records(0, "m", n..n + 1)).await.expect("a message is appended");
+        }
+        reader.until(n + 1, 1).await;
+    }
+    log.append(&topic, now(), records(0, "m", MANY..MANY + 1)).await.expect("a message is appended");
+    let mut other = Reader::new(&place, &left, &topic, 0).at(&reader.position);
+    other.until(1, 10).await;
+    other.assert_at_end().await;
+    assert_eq!(texts(&other.seen), numbered("m", MANY..MANY + 1));
+    for block in [&reader.blocks[MANY - 1], &reader.blocks[MANY / 2]] {
+        let again =
+            left.reread(&topic, 0, &block.span).await.expect("a block of another handle is read again");
+        assert_eq!(again, block.messages);
     }
 }

@@ -21,7 +21,7 @@ async fn assert_missing(log: &dyn Log, topic: &Topic, span: &sawmill::log::Span)
     assert_refused("reread", log.reread(topic, 0, span).await, kind);
     assert_refused("promote", log.promote(topic, later, 1).await, kind);
     assert_refused("backlog", log.backlog(topic, &[(0, Position::default())]).await, kind);
-    assert_refused("trim", log.trim(topic, 0, &[Position::default()], later).await, kind);
+    assert_refused("trim", log.trim(topic, &[vec![Position::default()]], later).await, kind);
 }
 
 /// Nothing can be done with a topic that was never created.
@@ -87,11 +87,8 @@ pub async fn a_wrong_shard_is_refused(place: Place) {
     assert_refused("reread", log.reread(&topic, 2, &reader.blocks[0].span).await, kind);
     let after = [(0, Position::default()), (2, Position::default())];
     assert_refused("backlog", log.backlog(&topic, &after).await, kind);
-    assert_refused(
-        "trim",
-        log.trim(&topic, 2, &[reader.position.clone()], seconds_after(now(), 9)).await,
-        kind,
-    );
+    let upto = [Vec::new(), Vec::new(), vec![reader.position.clone()]];
+    assert_refused("trim", log.trim(&topic, &upto, seconds_after(now(), 9)).await, kind);
     assert_says(&place, &log, &topic, 0, &["m"]).await;
 }
 

@@ -28,6 +28,20 @@ async fn ten(place: &Place, base: Timestamp, ages: [u64; 10]) -> (Arc<dyn Log>, 
     (log, topic, reader)
 }
 
+/// Trims one shard: of all others everything is needed.
+async fn trim(log: &Arc<dyn Log>, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> u64 {
+    let mut all = vec![Vec::new(); usize::from(shard)];
+    all.push(upto.to_vec());
+    let dropped = log.trim(topic, &all, before).await.expect("a shard is trimmed");
+    assert_eq!(dropped.len(), all.len(), "it is said of each shard how many were dropped");
+    assert_eq!(
+        dropped[..usize::from(shard)],
+        vec![0; usize::from(shard)],
+        "of other shards nothing is dropped"
+    );
+    dropped[usize::from(shard)]
+}
+
 /// What is left of a shard whose trim may have dropped those that `may_go` names. Holds that nothing else went.
 async fn left(
     place: &Place,
@@ -54,11 +68,10 @@ pub async fn nothing_after_the_position_is_trimmed(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [100; 10]).await;
     log.append(&topic, base, records(1, "other", 0..3)).await.expect("messages are appended");
-    let dropped = log.trim(&topic, 0, &[Position::default()], base).await.expect("a shard is trimmed");
+    let dropped = trim(&log, &topic, 0, &[Position::default()], base).await;
     assert_eq!(dropped, 0, "nothing lies before the beginning");
     left(&place, &log, &topic, &[], dropped).await;
-    let dropped =
-        log.trim(&topic, 0, &[reader.blocks[3].end.clone()], base).await.expect("a shard is trimmed");
+    let dropped = trim(&log, &topic, 0, &[reader.blocks[3].end.clone()], base).await;
     left(&place, &log, &topic, &[0, 1, 2, 3], dropped).await;
     assert_says(&place, &log, &topic, 1, &numbered("other", 0..3)).await;
 }
@@ -67,7 +80,7 @@ pub async fn nothing_after_the_position_is_trimmed(place: Place) {
 pub async fn only_what_lies_before_every_position_is_trimmed(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [100; 10]).await;
-    let dropped = log.trim(&topic, 0, &[], base).await.expect("a shard is trimmed");
+    let dropped = trim(&log, &topic, 0, &[], base).await;
     assert_eq!(dropped, 0, "without a position nothing is dropped");
     left(&place, &log, &topic, &[], dropped).await;
     let end = |block: usize| reader.blocks[block].end.clone();
@@ -78,7 +91,7 @@ pub async fn only_what_lies_before_every_position_is_trimmed(place: Place) {
         (vec![end(9), end(4), end(4)], 5),
         (vec![end(8), end(6)], 7),
     ] {
-        dropped += log.trim(&topic, 0, &upto, base).await.expect("a shard is trimmed");
+        dropped += trim(&log, &topic, 0, &upto, base).await;
         let may_go: Vec<usize> = (0..may_go).collect();
         left(&place, &log, &topic, &may_go, dropped).await;
     }
@@ -89,13 +102,9 @@ pub async fn nothing_young_is_trimmed(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [90, 50, 80, 10, 50, 49, 51, 0, 99, 98]).await;
     let before = base - Duration::from_secs(50);
-    let dropped =
-        log.trim(&topic, 0, &[reader.blocks[7].end.clone()], before).await.expect("a shard is trimmed");
+    let dropped = trim(&log, &topic, 0, &[reader.blocks[7].end.clone()], before).await;
     left(&place, &log, &topic, &[0, 2, 6], dropped).await;
-    let dropped = log
-        .trim(&topic, 0, from_ref(&reader.position), Timestamp::from_millis(0))
-        .await
-        .expect("a shard is trimmed");
+    let dropped = trim(&log, &topic, 0, from_ref(&reader.position), Timestamp::from_millis(0)).await;
     assert_eq!(dropped, 0, "nothing was created before the beginning of time");
     left(&place, &log, &topic, &[0, 2, 6], 0).await;
 }
@@ -108,9 +117,7 @@ pub async fn what_is_kept_aside_is_not_trimmed(place: Place) {
     let mut aside = record_due(0, "aside", due);
     aside.message.created = base - Duration::from_secs(100);
     log.append(&topic, base, vec![aside]).await.expect("a message is kept aside");
-    log.trim(&topic, 0, from_ref(&reader.position), seconds_after(base, 1000))
-        .await
-        .expect("a shard is trimmed");
+    trim(&log, &topic, 0, from_ref(&reader.position), seconds_after(base, 1000)).await;
     assert_eq!(log.promote(&topic, due, 10).await.expect("what is due is promoted").moved, 1);
     let mut reader = reader;
     reader.until(11, 10).await;
@@ -124,7 +131,7 @@ pub async fn a_trimmed_block_is_gone(place: Place) {
     let mut reader = Reader::new(&place, &log, &topic, 0);
     reader.until(10, 5).await;
     let upto = &one_by_one.blocks[2].end;
-    log.trim(&topic, 0, from_ref(upto), base).await.expect("a shard is trimmed");
+    trim(&log, &topic, 0, from_ref(upto), base).await;
     let left = left(&place, &log, &topic, &[0, 1, 2], 0).await;
     for handle in [log, place.log().await] {
         for block in reader.blocks.iter().chain(&one_by_one.blocks) {
@@ -151,9 +158,7 @@ pub async fn positions_outlive_a_full_trim(place: Place) {
     let base = now();
     let (log, topic, mut reader) = ten(&place, base, [100; 10]).await;
     for round in 0..3 {
-        log.trim(&topic, 0, from_ref(&reader.position), seconds_after(base, 3600))
-            .await
-            .expect("a shard is trimmed");
+        trim(&log, &topic, 0, from_ref(&reader.position), seconds_after(base, 3600)).await;
         let positions: Vec<Position> = reader.blocks.iter().map(|block| block.end.clone()).collect();
         let count = reader.seen.len();
         let fresh = place.log().await;
@@ -178,7 +183,31 @@ pub async fn trimming_again_is_no_error(place: Place) {
     let (log, topic, reader) = ten(&place, base, [100; 10]).await;
     let mut dropped = 0;
     for _ in 0..3 {
-        dropped += log.trim(&topic, 0, from_ref(&reader.position), base).await.expect("a shard is trimmed");
+        dropped += trim(&log, &topic, 0, from_ref(&reader.position), base).await;
     }
     left(&place, &log, &topic, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], dropped).await;
+}
+
+/// What is needed of a shard stays when another one is trimmed, also if it was said of it before that nothing is needed: a group
+/// may have come since, or gone back.
+pub async fn what_is_needed_again_stays_when_other_shards_are_trimmed(place: Place) {
+    let base = now();
+    let (log, topic, reader) = ten(&place, base, [100; 10]).await;
+    let old = (0..10).map(|n| {
+        let created = base - Duration::from_secs(100);
+        Record::once(1, Message { created, ..message(format!("other{n}")) })
+    });
+    log.append(&topic, base, old.collect()).await.expect("messages are appended");
+    let mut other = Reader::new(&place, &log, &topic, 1);
+    other.until(10, 10).await;
+    let half = reader.blocks[4].end.clone();
+    trim(&log, &topic, 0, from_ref(&half), base).await;
+    trim(&log, &topic, 1, from_ref(&other.position), base).await;
+    let mut left = Reader::new(&place, &log, &topic, 1);
+    left.rest().await;
+    let upto = [vec![reader.position.clone()], vec![other.position.clone(), Position::default()]];
+    let dropped = log.trim(&topic, &upto, base).await.expect("a topic is trimmed");
+    assert_eq!(dropped[1], 0, "all of the shard is needed");
+    trim(&log, &topic, 0, from_ref(&reader.position), base).await;
+    assert_says(&place, &log, &topic, 1, &texts(&left.seen)).await;
 }

@@ -72,6 +72,7 @@ macro_rules! log_suite {
                 equal_due_times_keep_the_order_of_pushing,
                 what_is_promoted_keeps_its_shard,
                 the_limit_of_promotion_is_kept,
+                many_that_are_due_are_all_promoted,
                 promoting_at_once_moves_each_message_once,
             ],
             log_read: [
@@ -83,6 +84,7 @@ macro_rules! log_suite {
                 a_limit_of_zero_gives_an_empty_block,
                 several_wants_are_answered_in_their_order,
                 positions_can_be_written_down,
+                a_handle_that_was_left_behind_goes_on_where_others_are,
             ],
             log_refusals: [
                 a_topic_that_never_was_is_refused,
@@ -126,6 +128,7 @@ macro_rules! log_suite {
                 a_trimmed_block_is_gone,
                 positions_outlive_a_full_trim,
                 trimming_again_is_no_error,
+                what_is_needed_again_stays_when_other_shards_are_trimmed,
             ],
         }
     };

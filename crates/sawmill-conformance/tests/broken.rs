@@ -51,6 +51,7 @@ mod log {
         TrimsTheYoung: log_trim::nothing_young_is_trimmed, "may be dropped";
         TrimsBeyondThePosition: log_trim::nothing_after_the_position_is_trimmed, "nothing lies before the beginning";
         TrimsUpToTheLast: log_trim::only_what_lies_before_every_position_is_trimmed, "may be dropped";
+        TrimsByWhatItWasTold: log_trim::what_is_needed_again_stays_when_other_shards_are_trimmed, "all of the shard is needed";
         CountsInAnotherOrder: log_backlog::what_lies_after_each_position_is_counted, "the backlog after";
         FindsOnlyWhatIsReadable: log_find::what_is_kept_aside_is_found, "it is there";
         SeeksToTheEnd: log_find::positions_divide_a_shard_by_time, "an engine may begin";

@@ -38,7 +38,7 @@ type Known = Table<String, u128, Bytes>;
 
 /// The entries of one coordination topic.
 pub(crate) struct Coordination {
-    topic: Arc<str>,
+    pub(crate) topic: Arc<str>,
     env: Env,
     outbox: Outbox,
     shared: Arc<Shared>,

@@ -13,6 +13,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
+use sawmill::bells::Bells;
 use sawmill::clock::Timestamp;
 use sawmill::env::Env;
 use sawmill::log::{Block, Position, Span, Want};
@@ -54,7 +55,7 @@ struct Inner {
     moves: AtomicU64,
     changed: watch::Sender<()>,
     /// Rung when messages came.
-    news: watch::Sender<()>,
+    bells: Arc<Bells>,
     over: AtomicBool,
     trouble: Mutex<Option<Code>>,
     keep: usize,
@@ -156,7 +157,7 @@ impl Inner {
                 None if more => {
                     more = false;
                     self.changed.send_replace(());
-                    self.news.send_replace(());
+                    self.bells.ring_messages();
                 }
                 None => {}
                 Some(Ok(message)) => {
@@ -220,12 +221,7 @@ impl Inner {
 }
 
 impl Fetcher {
-    pub(crate) fn new(
-        cluster: &Cluster,
-        topic: &str,
-        partitions: u16,
-        news: watch::Sender<()>,
-    ) -> Result<Self> {
+    pub(crate) fn new(cluster: &Cluster, topic: &str, partitions: u16, bells: Arc<Bells>) -> Result<Self> {
         let mut config = cluster.address.config();
         config.set("group.id", "sawmill").set("enable.auto.commit", "false");
         config.set("auto.offset.reset", "earliest").set("enable.partition.eof", "true");
@@ -239,7 +235,7 @@ impl Fetcher {
             shelves: Mutex::new((0..partitions).map(|_| Shelf::default()).collect()),
             moves: AtomicU64::new(0),
             changed: watch::Sender::new(()),
-            news,
+            bells,
             over: AtomicBool::new(false),
             trouble: Mutex::new(None),
             keep: (KEEP_BYTES / usize::from(partitions.max(1))).max(KEEP_LEAST),

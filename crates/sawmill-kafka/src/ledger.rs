@@ -1,9 +1,11 @@
 //! The ledger: entries of the coordination topic that begin with `l/`.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use sawmill::Result;
 use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Write};
 use sawmill::log::Hints;
+use sawmill::{Finding, Result};
 
 use crate::coordination::check_size;
 use crate::store::Kafka;
@@ -35,5 +37,9 @@ impl Ledger for Kafka {
 
     fn watch(&self) -> Hints {
         self.coordination.hints()
+    }
+
+    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles().await
     }
 }

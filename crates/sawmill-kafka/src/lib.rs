@@ -27,10 +27,13 @@
 //!
 //! **What is absent.** Kafka's own retention is off for topics that are made here, since it drops what nobody has read; a topic that
 //! others have made keeps theirs. Partitions cannot be added to a topic.
+//!
+//! **A check-up** names topics that fewer than two brokers have, or for which one broker's word is enough, or that a broker may lead that
+//! lacks some: what such a topic has acknowledged, the crash of one machine may take. The clocks of brokers are not looked at.
 
 mod address;
 mod aside;
-mod bells;
+mod checkup;
 mod cluster;
 mod coordination;
 mod error;
@@ -95,8 +98,8 @@ impl Engine for KafkaEngine {
     }
 
     async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<Store> {
-        let kafka = Kafka::open(url, namespace).await?;
-        Ok(Store { log: Some(Arc::new(kafka.clone())), ledger: Some(Arc::new(kafka)) })
+        let kafka = Arc::new(Kafka::open(url, namespace).await?);
+        Ok(Store { log: Some(kafka.clone()), ledger: Some(kafka) })
     }
 }
 

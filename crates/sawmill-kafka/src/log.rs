@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rdkafka::error::RDKafkaErrorCode as Code;
@@ -11,7 +12,7 @@ use sawmill::engine::Capabilities;
 use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
 use sawmill::message::{Message, MessageId};
 use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill::{Error, ErrorKind, Finding, Result};
 
 use crate::CAPABILITIES;
 use crate::aside::more_headers;
@@ -23,7 +24,7 @@ use crate::send::Parcel;
 use crate::store::Kafka;
 
 /// How much earlier than its id says a message may have been written, by another clock.
-const CLOCKS_DIFFER: std::time::Duration = std::time::Duration::from_secs(600);
+const CLOCKS_DIFFER: Duration = Duration::from_secs(600);
 
 #[async_trait]
 impl Log for Kafka {
@@ -86,7 +87,15 @@ impl Log for Kafka {
         if let Some(code) = fetcher.trouble() {
             self.look_into(&open, code).await?;
         }
-        fetcher.read(wants, |shard| open.known_end(shard)).await
+        let mut blocks = fetcher.read(wants, |shard| open.known_end(shard)).await?;
+        for (want, block) in wants.iter().zip(&mut blocks) {
+            let known = open.known_end(want.shard);
+            if !block.more && block.end.number()? < known {
+                // That there is no more was said before our own last push; unless what was pushed is trimmed by now.
+                block.more = !block.messages.is_empty() || self.ends(&open, want.shard).await?.0 < known;
+            }
+        }
+        Ok(blocks)
     }
 
     async fn reread(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
@@ -190,7 +199,35 @@ impl Log for Kafka {
         Ok(backlog)
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
+        let mut dropped = Vec::with_capacity(upto.len());
+        for (shard, upto) in (0..).zip(upto) {
+            dropped.push(match upto.is_empty() {
+                true => 0,
+                false => self.trim_shard(topic, shard, upto, before).await?,
+            });
+        }
+        Ok(dropped)
+    }
+
+    fn news(&self, _topic: &Topic) -> Hints {
+        self.bells.message_hints()
+    }
+
+    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles().await
+    }
+}
+
+impl Kafka {
+    /// What [`Log::trim`] does to one shard.
+    async fn trim_shard(
+        &self,
+        topic: &Topic,
+        shard: u16,
+        upto: &[Position],
+        before: Timestamp,
+    ) -> Result<u64> {
         let upto = Position::least_number(upto)?;
         let open = self.open_topic(topic).await?;
         open.check_shard(shard)?;
@@ -216,12 +253,6 @@ impl Log for Kafka {
         Ok(cut - low)
     }
 
-    fn news(&self, _topic: &Topic) -> Hints {
-        self.bells.message_hints()
-    }
-}
-
-impl Kafka {
     async fn ends(&self, open: &OpenTopic, shard: u16) -> Result<(u64, u64)> {
         let ends = self.cluster.ends.of(&open.listed.kafka, shard).await;
         ends.map_err(|error| open.explain(error))

@@ -118,7 +118,7 @@ impl Kafka {
     pub(crate) fn fetcher<'a>(&self, open: &'a OpenTopic) -> Result<&'a Fetcher> {
         if open.fetcher.get().is_none() {
             let made =
-                Fetcher::new(&self.cluster, &open.listed.kafka, open.topic.shards, self.bells.messages())?;
+                Fetcher::new(&self.cluster, &open.listed.kafka, open.topic.shards, self.bells.clone())?;
             // Of two who make it at once, one is first.
             let _ = open.fetcher.set(made);
         }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use sawmill::Result;
+use sawmill::bells::Bells;
 use sawmill::engine::{Namespace, StoreUrl};
 use sawmill::env::Env;
 
 use crate::address::Address;
-use crate::bells::Bells;
 use crate::cluster::Cluster;
 use crate::coordination::Coordination;
 use crate::lookback::Lookback;
@@ -47,7 +47,8 @@ impl Kafka {
             let coordination = Coordination::open(&cluster, &coordination).await?;
             let outbox = Outbox::new(&cluster.address.config(), LINGER_MS)?;
             let lookback = Lookback::new(&cluster)?;
-            let place = format!("{} {namespace}", cluster.address.brokers, namespace = namespace.as_str());
+            let place =
+                format!("kafka://{} {namespace}", cluster.address.brokers, namespace = namespace.as_str());
             Ok(Self {
                 cluster: Arc::new(cluster),
                 coordination: Arc::new(coordination),

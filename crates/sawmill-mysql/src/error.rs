@@ -16,6 +16,7 @@ pub(crate) mod code {
     pub(crate) const PACKET_TOO_LARGE: u16 = 1153;
     pub(crate) const LOCK_WAIT: u16 = 1205;
     pub(crate) const DEADLOCK: u16 = 1213;
+    pub(crate) const NO_RIGHTS_TO_SERVER: u16 = 1227;
 }
 
 /// Why a piece of work was not done.
@@ -105,7 +106,7 @@ pub(crate) fn explain(error: &ServerError) -> Error {
             ErrorKind::Invalid,
             "the database does not exist; create it, or correct its name in the store's URL",
         ),
-        code::NO_RIGHTS_TO_DATABASE | code::NO_RIGHTS_TO_TABLE | 1143 | 1227 | 1370 => (
+        code::NO_RIGHTS_TO_DATABASE | code::NO_RIGHTS_TO_TABLE | 1143 | code::NO_RIGHTS_TO_SERVER | 1370 => (
             ErrorKind::Invalid,
             "the user may not do this; grant CREATE, ALTER, DROP, INDEX, SELECT, INSERT, UPDATE and DELETE on the database",
         ),

@@ -1,10 +1,12 @@
 //! The second seam: entries, each a row that is changed only if it has the version that is expected.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use mysql_async::Row;
 use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
 use sawmill::log::Hints;
-use sawmill::{ErrorKind, Result};
+use sawmill::{ErrorKind, Finding, Result};
 
 use crate::Mysql;
 use crate::connections::Line;
@@ -24,9 +26,9 @@ impl Ledger for Mysql {
     }
 
     async fn commit(&self, write: Write) -> Result<Commit> {
-        let write = &write;
+        let (write, first) = (&write, first_version(self.env().dice().roll()));
         let answer = self
-            .work(move || async move { commit(&mut self.line().await?, self.tables(), write).await })
+            .work(move || async move { commit(&mut self.line().await?, self.tables(), write, first).await })
             .await;
         match answer {
             Ok(Commit::Done(version)) => {
@@ -43,6 +45,10 @@ impl Ledger for Mysql {
 
     fn watch(&self) -> Hints {
         self.bells().entry_hints()
+    }
+
+    async fn check_up(&self, patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles(patience).await
     }
 }
 
@@ -68,13 +74,19 @@ fn entry(mut row: Row) -> Result<Entry, Failure> {
     Ok(Entry { key: EntryKey::raw(name), version: Version(version), value: value.into() })
 }
 
-async fn commit(line: &mut Line, tables: &Tables, write: &Write) -> Result<Commit, Failure> {
+/// The version that an entry is made with, in which there is chance: one that somebody has seen may be lost with the server, be made
+/// anew, and must not be taken for the one that was lost. See [`life`](crate::life).
+fn first_version(chance: u64) -> u64 {
+    1 + (chance & ((1 << 40) - 1))
+}
+
+async fn commit(line: &mut Line, tables: &Tables, write: &Write, first: u64) -> Result<Commit, Failure> {
     let (key, table) = (write.key.as_str().as_bytes(), &tables.entry);
     let (sql, version) = match (write.expect, &write.value) {
         (None, Some(value)) => {
             let mut sql = Sql::new(format_args!("INSERT INTO {table} (name, version, value) VALUES ("));
-            sql.bytes(key).add(",1,").bytes(value).add(")");
-            (sql, 1)
+            sql.bytes(key).add(format_args!(",{first},")).bytes(value).add(")");
+            (sql, first)
         }
         (Some(Version(version)), Some(value)) => {
             let Some(next) = version.checked_add(1) else { return Ok(Commit::Conflict) };

@@ -21,7 +21,7 @@
 
 mod address;
 mod append;
-mod bells;
+mod checkup;
 mod connections;
 mod counter;
 mod error;

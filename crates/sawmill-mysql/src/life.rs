@@ -14,6 +14,10 @@ use crate::row::{field, only};
 use crate::schema::Tables;
 use crate::sql::Sql;
 
+/// By how much versions move: more than could be written and seen in one life and be lost with it, so that no version that was lost
+/// is given out again.
+pub(crate) const STRIDE: u64 = 1 << 20;
+
 /// Sees to it that this life of the server is known, before anything else is done on a new connection. `new` is a number that no
 /// life had.
 pub(crate) async fn begin(line: &mut Line, tables: &Tables, new: u64) -> Result<(), Failure> {
@@ -45,7 +49,7 @@ async fn note(line: &mut Line, tables: &Tables, new: u64) -> Result<(), Failure>
         line.roll_back().await;
         return Ok(());
     }
-    let mut sql = Sql::new(format_args!("UPDATE {} SET version = version + 1", tables.entry));
+    let mut sql = Sql::new(format_args!("UPDATE {} SET version = version + {STRIDE}", tables.entry));
     sql.then(format_args!("UPDATE {} SET life = {new} WHERE id = 1", tables.server));
     line.commit(sql).await?;
     remember(line, tables).await?;

@@ -1,17 +1,51 @@
 //! The first seam: messages in tables.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use sawmill::clock::Timestamp;
 use sawmill::engine::Capabilities;
 use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
 use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Message, MessageId, Result};
+use sawmill::{Finding, Message, MessageId, Result};
 
 use crate::append::{self, Shelf};
 use crate::read::{self, Wish};
-use crate::{Mysql, look, promote, topics, trim, within};
+use crate::{Mysql, look, promote, topics, trim};
 
 impl Mysql {
+    /// What [`Log::trim`] does to one shard.
+    async fn trim_shard(
+        &self,
+        topic: &Topic,
+        shard: u16,
+        upto: &[Position],
+        before: Timestamp,
+    ) -> Result<u64> {
+        let upto = Position::least_number(upto)?;
+        let (mut dropped, mut from) = (0, Some(0));
+        while let Some(start) = from {
+            let part = self
+                .work(move || async move {
+                    let mut line = self.line().await?;
+                    let done =
+                        trim::trim(&mut line, self.tables(), topic, shard, (start, upto), before).await;
+                    line.settle(done).await
+                })
+                .await;
+            match part {
+                Ok(part) => {
+                    dropped += part.dropped;
+                    from = part.next;
+                }
+                // What was dropped stays dropped; the next call goes on from there.
+                Err(_) if dropped > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(dropped)
+    }
+
     fn shelf<'a>(&'a self, topic: &'a Topic) -> Shelf<'a> {
         Shelf { tables: self.tables(), topic, packet: self.packet(), token: self.env().dice().roll() }
     }
@@ -52,8 +86,6 @@ impl Log for Mysql {
             .await?;
         if deleted {
             self.sweep();
-            self.work(move || async move { within::forget(&mut self.line().await?, self.tables()).await })
-                .await?;
         }
         Ok(deleted)
     }
@@ -145,31 +177,15 @@ impl Log for Mysql {
         .await
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
-        if shard == 0 {
-            // Who deleted a topic may have ended before everything of it was removed.
-            self.sweep();
-        }
-        let upto = Position::least_number(upto)?;
-        let (mut dropped, mut from) = (0, Some(0));
-        while let Some(start) = from {
-            let part = self
-                .work(move || async move {
-                    let mut line = self.line().await?;
-                    let done =
-                        trim::trim(&mut line, self.tables(), topic, shard, (start, upto), before).await;
-                    line.settle(done).await
-                })
-                .await;
-            match part {
-                Ok(part) => {
-                    dropped += part.dropped;
-                    from = part.next;
-                }
-                // What was dropped stays dropped; the next call goes on from there.
-                Err(_) if dropped > 0 => break,
-                Err(error) => return Err(error),
-            }
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
+        // Who deleted a topic may have ended before everything of it was removed.
+        self.sweep();
+        let mut dropped = Vec::with_capacity(upto.len());
+        for (shard, upto) in (0..).zip(upto) {
+            dropped.push(match upto.is_empty() {
+                true => 0,
+                false => self.trim_shard(topic, shard, upto, before).await?,
+            });
         }
         Ok(dropped)
     }
@@ -180,5 +196,9 @@ impl Log for Mysql {
 
     fn announce(&self) {
         self.bells().ring_messages();
+    }
+
+    async fn check_up(&self, patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles(patience).await
     }
 }

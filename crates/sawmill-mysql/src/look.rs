@@ -7,7 +7,7 @@ use sawmill::topic::Topic;
 
 use crate::connections::{Answer, Line};
 use crate::counter::{self, Counter, one};
-use crate::error::Failure;
+use crate::error::{Failure, corrupt};
 use crate::row::{MESSAGE, field, id_bytes, message, only, topic_id};
 use crate::schema::Tables;
 use crate::sql::Sql;
@@ -109,10 +109,11 @@ pub(crate) async fn backlog(
         backlog.oldest = Some(backlog.oldest.map_or(oldest, |other: Timestamp| other.min(oldest)));
         let Counter { last, kept, .. } = one(&counters, topic, *shard)?;
         // Numbers have no gaps unless a trim has left some: then what lies between two of them need not be counted.
-        if kept != (last + 1).saturating_sub(first) {
+        let before = first.checked_sub(1).ok_or_else(|| corrupt(format!("message 0 in shard {shard}")))?;
+        if kept != last.saturating_sub(before) {
             odd.push((backlog.ready.len(), *shard, *after, last));
         }
-        backlog.ready.push(last.saturating_sub((*after).max(first - 1)));
+        backlog.ready.push(last.saturating_sub((*after).max(before)));
     }
     for (place, shard, after, last) in odd {
         let sql = Sql::new(format_args!(

@@ -2,20 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mysql_async::Opts;
+use sawmill::bells::Bells;
 use sawmill::engine::{Capabilities, Namespace, StoreUrl};
 use sawmill::env::Env;
 use sawmill::{Error, Result};
 
 use crate::address::opts_of;
-use crate::bells::Bells;
 use crate::connections::{Connections, Line};
 use crate::error::Failure;
 use crate::schema::{self, STEPS, Step, Tables};
 use crate::server::Server;
 use crate::tries::Tries;
-use crate::{CAPABILITIES, life, trim};
+use crate::{CAPABILITIES, life, trim, within};
 
 /// A log and a ledger in a MySQL or MariaDB database. Clones share it; its connections are closed when the last of them is dropped.
 #[derive(Clone)]
@@ -29,6 +30,7 @@ struct Open {
     bells: Arc<Bells>,
     env: Env,
     connections: Connections,
+    sweeping: AtomicBool,
 }
 
 impl Mysql {
@@ -46,12 +48,19 @@ impl Mysql {
 
     async fn connect(opts: Opts, namespace: &Namespace, steps: &[Step], env: Env) -> Result<Self> {
         let database = opts.db_name().unwrap_or_default();
-        let place = format!("{}:{}/{database} {namespace:?}", opts.ip_or_hostname(), opts.tcp_port());
+        let place = format!("mysql://{}:{}/{database} {namespace:?}", opts.ip_or_hostname(), opts.tcp_port());
         let connections = Connections::new(opts, env.clone());
         let server = Server::ask(&mut connections.take().await?).await?;
         let tables = Tables::of(namespace);
         schema::prepare(&connections, &tables, steps, &mut Tries::new(&env)).await?;
-        let open = Open { tables, server, bells: Bells::of(place), env, connections };
+        let open = Open {
+            tables,
+            server,
+            bells: Bells::of(place),
+            env,
+            connections,
+            sweeping: AtomicBool::new(false),
+        };
         let store = Self { open: Arc::new(open) };
         store.sweep();
         Ok(store)
@@ -72,17 +81,22 @@ impl Mysql {
         }
     }
 
-    /// Removes what deleted topics have left, beside everything else.
+    /// Removes what deleted topics have left, and what was finished long ago, beside everything else. One who is at it is enough.
     pub(crate) fn sweep(&self) {
+        if self.open.sweeping.swap(true, Ordering::SeqCst) {
+            return;
+        }
         let store = self.clone();
         self.open.env.spawn(async move {
             let swept = store.work(|| async {
                 while trim::sweep(&mut store.line().await?, store.tables()).await? {}
+                while within::forget(&mut store.line().await?, store.tables()).await? {}
                 Ok(())
             });
             if let Err(error) = swept.await {
-                tracing::warn!(%error, "what deleted topics have left could not be removed; the next start tries again");
+                tracing::warn!(%error, "what is not needed any more could not be removed; the next trim tries again");
             }
+            store.open.sweeping.store(false, Ordering::SeqCst);
         });
     }
 

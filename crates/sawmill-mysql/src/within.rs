@@ -11,6 +11,8 @@ use sawmill::{Context, Draft, Error, ErrorKind, MessageId, Result};
 
 use crate::connections::Line;
 use crate::error::Failure;
+#[cfg(feature = "sqlx")]
+use crate::error::{code, explain};
 use crate::row::{STORED, size, topic_id};
 use crate::schema::Tables;
 use crate::sql::Sql;
@@ -58,16 +60,30 @@ pub async fn finish_within_sqlx(connection: &mut sqlx::MySqlConnection, message:
 #[cfg(feature = "sqlx")]
 async fn run(connection: &mut sqlx::MySqlConnection, sql: String) -> Result<u64> {
     let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(connection).await;
-    done.map(|done| done.rows_affected()).map_err(|error| {
-        let said = match error.as_database_error().map(|error| error.code()) {
-            // The server's name for a table that is not there.
-            Some(Some(code)) if code == "42S02" => {
-                "Sawmill's tables are not there: the transaction is on another database than Sawmill"
-            }
-            _ => "nothing was written within the transaction, which must be rolled back",
-        };
-        Error::new(ErrorKind::Unavailable, said).caused_by(error)
-    })
+    done.map(|done| done.rows_affected()).map_err(explain_sqlx)
+}
+
+/// As [`explain`](crate::error::explain) does it for our own driver. Nothing is committed before the user does: so nothing is uncertain.
+#[cfg(feature = "sqlx")]
+fn explain_sqlx(error: sqlx::Error) -> Error {
+    use sqlx::mysql::MySqlDatabaseError;
+    let said = error.as_database_error().and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
+    let explained = match said {
+        Some(said) if said.number() == code::NO_SUCH_TABLE => Error::new(
+            ErrorKind::NotFound,
+            "Sawmill's tables are not there: the transaction is on another database than Sawmill",
+        ),
+        Some(said) => explain(&mysql_async::ServerError {
+            code: said.number(),
+            message: said.message().to_owned(),
+            state: said.code().unwrap_or_default().to_owned(),
+        }),
+        None => Error::new(
+            ErrorKind::Unavailable,
+            "nothing was written within the transaction, which must be rolled back",
+        ),
+    };
+    explained.caused_by(error)
 }
 
 /// For other drivers: the statements by which a draft is pushed, to be run one after the other within a transaction. Each
@@ -130,13 +146,16 @@ pub fn finish_statement(message: &Context) -> Result<String> {
     ))
 }
 
-/// Forgets what was finished long ago: longer than a worker may sleep and then go on.
-pub(crate) async fn forget(line: &mut Line, tables: &Tables) -> Result<(), Failure> {
+/// How many rows are forgotten in one transaction.
+const FORGOTTEN: u64 = 1_000;
+
+/// Forgets some of what was finished long ago: longer than a worker may sleep and then go on. True if there may be more.
+pub(crate) async fn forget(line: &mut Line, tables: &Tables) -> Result<bool, Failure> {
     let sql = Sql::new(format_args!(
-        "DELETE FROM {} WHERE at < NOW() - INTERVAL 7 DAY ORDER BY at LIMIT 1000",
+        "DELETE FROM {} WHERE at < NOW() - INTERVAL 7 DAY ORDER BY at LIMIT {FORGOTTEN}",
         tables.finished
     ));
-    line.ask(&sql).await.map(|_| ())
+    Ok(line.write(&sql).await?.changed == FORGOTTEN)
 }
 
 /// The values of [`STORED`].

@@ -4,12 +4,16 @@
 
 mod support;
 
+use std::time::Duration;
+
 use mysql_async::prelude::Queryable;
 use sawmill::Sawmill;
+use sawmill::env::Env;
 use sawmill::log::{Position, Want};
 use sawmill_conformance::load::load;
 use sawmill_mysql::{MysqlEngine, schema_version};
-use support::{Database, NOW, database_for, default_namespace, random, record, topic};
+use sawmill_servers::{Kind, Server};
+use support::{Database, NOW, database_for, default_namespace, random, record, soon, topic};
 
 /// The tables of the namespace `default`, and how each is made.
 async fn tables(database: &Database) -> Vec<(String, String)> {
@@ -91,4 +95,104 @@ async fn g20_the_load_on_the_database_is_bounded() {
     assert!(load.per_message <= 0.05, "{load:?}");
     assert!(load.idle_per_second <= 30.0, "{load:?}");
     database.admin(&format!("DROP USER {user}@'%'")).await;
+}
+
+/// With a user of its own, and a problem planted after another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_up_finds_each_planted_problem_and_is_silent_otherwise() {
+    let Some(database) = database_for("a_check_up_finds").await else { return };
+    let mut forgetful = database.stranger().await;
+    let (name, me): (String, u64) =
+        forgetful.query_first("SELECT DATABASE(), CONNECTION_ID()").await.unwrap().unwrap();
+    let user = format!("u{:016x}", random());
+    let rights = "CREATE, ALTER, DROP, INDEX, SELECT, INSERT, UPDATE, DELETE";
+    database.admin(&format!("CREATE USER {user} IDENTIFIED BY 'secret'")).await;
+    database.admin(&format!("GRANT {rights} ON {name}.* TO {user}")).await;
+    database.admin(&format!("GRANT PROCESS ON *.* TO {user}")).await;
+    let found = async || {
+        let mill = sawmill_mysql::open(&database.url_as(&user, "secret")).await.unwrap();
+        let mut found = mill.check_up(Duration::from_secs(2)).await.unwrap();
+        // Transactions of other tests on this server are not planted here.
+        found.retain(|finding| {
+            finding.check != "held-transaction" || finding.what.contains(&format!("connection {me} "))
+        });
+        found
+            .iter()
+            .for_each(|finding| eprintln!("{}: {} ({})", finding.check, finding.what, finding.what_to_do));
+        found.iter().map(|finding| finding.check).collect::<Vec<_>>()
+    };
+    let mill = sawmill_mysql::open(&database.url_as(&user, "secret")).await.unwrap();
+    mill.create_topic("orders").await.unwrap();
+    mill.push("orders", "x").await.unwrap();
+    assert!(found().await.is_empty());
+
+    forgetful.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.unwrap();
+    Env::system().sleep(Duration::from_secs(4)).await;
+    assert_eq!(found().await, ["held-transaction"]);
+    forgetful.query_drop("ROLLBACK").await.unwrap();
+    // Who asks the server again within a tenth of a second is told the same again.
+    Env::system().sleep(Duration::from_secs(1)).await;
+    assert!(found().await.is_empty());
+
+    for right in ["UPDATE", "DELETE", "INSERT"] {
+        database.admin(&format!("REVOKE {right} ON {name}.* FROM {user}")).await;
+        let found = found().await;
+        assert!(!found.is_empty() && found.iter().all(|check| *check == "rights"), "{right}: {found:?}");
+        database.admin(&format!("GRANT {right} ON {name}.* TO {user}")).await;
+    }
+    assert!(found().await.is_empty());
+
+    // Without the right to see the others it is not known what they hold, and that is said.
+    database.admin(&format!("REVOKE PROCESS ON *.* FROM {user}")).await;
+    assert_eq!(found().await, ["not-checked"]);
+}
+
+/// On a server of its own, since what is planted is planted for all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_up_finds_what_is_wrong_with_a_server_as_such() {
+    const SHORT: Duration = Duration::from_secs(2);
+    const LONG: Duration = Duration::from_secs(60);
+    let skipped =
+        |why: String| sawmill_conformance::skipped("a_check_up_finds_what_is_wrong_with_a_server", &why);
+    let Ok(server) = Server::start(Kind::Mariadb).map_err(skipped) else { return };
+    let database = Database::new(server.url()).await;
+    let name = &database.name;
+    let rights = "CREATE, ALTER, DROP, INDEX, SELECT, INSERT, UPDATE, DELETE";
+    database.admin("CREATE USER plain IDENTIFIED BY 'secret'").await;
+    database.admin(&format!("GRANT {rights} ON {name}.* TO plain")).await;
+    let found = async |patience| {
+        let mill = sawmill_mysql::open(&database.url_as("plain", "secret")).await.unwrap();
+        let found = mill.check_up(patience).await.unwrap();
+        found.iter().for_each(|finding| eprintln!("{}: {}", finding.check, finding.what));
+        found.iter().map(|finding| finding.check).collect::<Vec<_>>()
+    };
+    let alone = async {
+        // A connection that was closed may be counted for another moment.
+        while !found(LONG).await.is_empty() {}
+    };
+    soon("nobody else is there, so that there is nothing that cannot be seen", alone).await;
+    database.admin("GRANT PROCESS ON *.* TO plain").await;
+
+    database.admin("SET GLOBAL innodb_flush_log_at_trx_commit = 2").await;
+    assert_eq!(found(LONG).await, ["durability"]);
+    database.admin("SET GLOBAL innodb_flush_log_at_trx_commit = 1").await;
+    assert!(found(LONG).await.is_empty());
+
+    for zone in ["+09:00", "-09:00"] {
+        database.admin(&format!("SET GLOBAL time_zone = '{zone}'")).await;
+        let mut forgetful = database.stranger().await;
+        forgetful.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.unwrap();
+        assert!(found(LONG).await.is_empty(), "it has only begun, whatever the zone is");
+        Env::system().sleep(2 * SHORT).await;
+        assert_eq!(found(SHORT).await, ["held-transaction"], "{zone}");
+        forgetful.disconnect().await.unwrap();
+    }
+    database.admin("SET GLOBAL time_zone = SYSTEM").await;
+    Env::system().sleep(SHORT).await;
+
+    // For everybody but administrators, the clock is an hour ahead.
+    database.admin("SET GLOBAL init_connect = 'SET timestamp = UNIX_TIMESTAMP() + 3600'").await;
+    assert_eq!(found(LONG).await, ["clock-skew"]);
+    database.admin("SET GLOBAL init_connect = ''").await;
+    assert!(found(LONG).await.is_empty());
 }

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 
-use sawmill::{Context, Draft, Result, Sawmill};
+use sawmill::{Context, Draft, ErrorKind, Result, Sawmill};
 use sawmill_conformance::bank::{ACCOUNTS, BALANCE, Bank, Books, Transfer};
 use sawmill_mysql::{MysqlEngine, finish_within_sqlx, push_within_sqlx};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
@@ -116,4 +116,28 @@ mod order;
 async fn f6_an_order_and_its_email() {
     let Some(database) = support::database_for("f6_an_order_and_its_email").await else { return };
     assert_eq!(order::run(&database.url()).await.unwrap(), ["Thank you for a saw"]);
+}
+
+/// What is refused within a transaction is said as it is elsewhere.
+#[tokio::test]
+async fn what_is_refused_within_a_transaction_has_its_kind() {
+    let Some(database) = support::database_for("what_is_refused_within_a_transaction").await else { return };
+    let elsewhere = support::database_for("what_is_refused_within_a_transaction").await.unwrap();
+    let mill = Sawmill::options().engine(MysqlEngine).open(&database.url()).await.unwrap();
+    mill.create_topic("emails").await.unwrap();
+    let draft = mill.draft("emails", ["hello"]).await.unwrap();
+    let user = format!("u{:08x}", random() >> 32);
+    database.admin(&format!("CREATE USER {user} IDENTIFIED BY 'hunter2'")).await;
+    database.admin(&format!("GRANT SELECT ON {}.* TO {user}", database.name)).await;
+    for (url, kind, said) in [
+        (elsewhere.url(), ErrorKind::NotFound, "another database"),
+        (database.url_as(&user, "hunter2"), ErrorKind::Invalid, "may not"),
+    ] {
+        let mut connection = MySqlConnection::connect(&url).await.unwrap();
+        let mut transaction = connection.begin().await.unwrap();
+        let error = push_within_sqlx(&mut transaction, &draft).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    database.admin(&format!("DROP USER {user}")).await;
 }

@@ -49,7 +49,7 @@ impl Failure {
                 Error::new(ErrorKind::Unavailable, "the database gave no answer in time; try again")
             }
             (Failure::Database(error), effect) => match (state_of(&error), effect) {
-                (Some(state), _) => explain_state(state, &error),
+                (Some(state), _) => explain_state(state, &said(&error)),
                 // The connection ended, with or without a last word: it may have ended after the commit.
                 (None, Effect::Writes) => unknown(&said(&error)),
                 (None, Effect::Reads) => Error::new(
@@ -60,8 +60,7 @@ impl Failure {
         }
     }
 
-    /// True if the server says that a table is not there.
-    /// A table or a function of ours is not there.
+    /// True if the server says that a table or a function of ours is not there.
     pub(crate) fn is_missing(&self) -> bool {
         let missing = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION];
         self.state().is_some_and(|state| missing.contains(state))
@@ -107,7 +106,8 @@ fn said(error: &tokio_postgres::Error) -> String {
     }
 }
 
-fn explain_state(state: &SqlState, error: &tokio_postgres::Error) -> Error {
+/// The error of a statement that the server answered with this code, and said this.
+pub(crate) fn explain_state(state: &SqlState, said: &str) -> Error {
     let (kind, advice) = match *state {
         SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => {
             (ErrorKind::Full, "there is no room left for the database; make room, then try again")
@@ -116,6 +116,9 @@ fn explain_state(state: &SqlState, error: &tokio_postgres::Error) -> Error {
             ErrorKind::Invalid,
             "the user may not do this; grant it CREATE on the database, or the rights to the schema and its tables",
         ),
+        SqlState::IN_FAILED_SQL_TRANSACTION => {
+            (ErrorKind::Invalid, "the transaction has failed before this; roll it back")
+        }
         SqlState::READ_ONLY_SQL_TRANSACTION => {
             (ErrorKind::Unavailable, "the server takes no writes: it is a standby, or set to read only")
         }
@@ -142,7 +145,7 @@ fn explain_state(state: &SqlState, error: &tokio_postgres::Error) -> Error {
             "the database does not hold what it should, or lacks something that is needed",
         ),
     };
-    Error::new(kind, format!("{advice} ({})", said(error)))
+    Error::new(kind, format!("{advice} ({said})"))
 }
 
 /// The error of a connection that could not be made.

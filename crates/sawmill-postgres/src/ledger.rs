@@ -1,11 +1,13 @@
 //! The second seam on PostgreSQL: a change of an entry is a new row, so that no row is ever updated. Of an entry the newest
 //! version counts; a few old ones lie behind it until they are dropped together.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
 use sawmill::log::Hints;
-use sawmill::{ErrorKind, Result};
+use sawmill::{ErrorKind, Finding, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -70,6 +72,10 @@ impl Ledger for Postgres {
     fn watch(&self) -> Hints {
         self.news_desk().entry_hints()
     }
+
+    async fn check_up(&self, patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles(patience).await
+    }
 }
 
 impl Postgres {
@@ -104,7 +110,8 @@ const CHANGE: usize = 1;
 fn script(schema: &str, write: &Write, (current, next): (i64, i64), sync: &str) -> String {
     let (key, lock) = (quoted(write.key.as_str()), quoted(&format!("{schema} {}", write.key)));
     let value = match &write.value {
-        Some(value) => format!("'\\x{}'", hexadecimal(value)),
+        // Whatever the session says of backslashes.
+        Some(value) => format!("decode('{}', 'hex')", hexadecimal(value)),
         None => "NULL".to_owned(),
     };
     // Only what lies a little behind, so that it costs the same however much cannot be cleaned up.

@@ -21,6 +21,7 @@
 //! ```
 
 mod append;
+mod checkup;
 mod error;
 mod ledger;
 mod log;

@@ -1,11 +1,13 @@
 //! The first seam on PostgreSQL.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use sawmill::clock::Timestamp;
 use sawmill::engine::Capabilities;
 use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
 use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Message, MessageId, Result};
+use sawmill::{Finding, Message, MessageId, Result};
 
 use crate::CAPABILITIES;
 use crate::store::Postgres;
@@ -65,8 +67,8 @@ impl Log for Postgres {
         self.count_backlog(topic, after).await
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
-        self.trim_shard(topic, shard, upto, before).await
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
+        self.trim_topic(topic, upto, before).await
     }
 
     fn news(&self, topic: &Topic) -> Hints {
@@ -75,5 +77,9 @@ impl Log for Postgres {
 
     fn announce(&self) {
         self.news_desk().messages_changed(None);
+    }
+
+    async fn check_up(&self, patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles(patience).await
     }
 }

@@ -96,3 +96,22 @@ async fn an_older_program_makes_no_tables_beside_newer_ones() {
     newer.create_topic(&more).await.unwrap();
     assert_eq!(older.backlog(&orders, &[(0, Default::default())]).await.unwrap().ready, [2]);
 }
+
+/// Tables that had no note of what was dropped get one, also where it is not known which server they are of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_without_a_note_of_what_was_dropped_get_one() {
+    let Some(url) = server_for("tables_without_a_note_of_what_was_dropped_get_one") else { return };
+    let namespace = namespace();
+    drop(open(&url, &namespace, &STEPS[..3]).await.unwrap());
+    let stranger = stranger(&url).await;
+    let schema = format!("\"sawmill_{}\"", namespace.as_str());
+    stranger.batch_execute(&format!("UPDATE {schema}.meta SET server = ''")).await.unwrap();
+    drop(open(&url, &namespace, STEPS).await.unwrap());
+    let sql = format!(
+        "SELECT newest, pg_snapshot_xmax(pg_current_snapshot())::text::int8, shift FROM {schema}.dropped, {schema}.meta"
+    );
+    let row = stranger.query_one(&sql, &[]).await.unwrap();
+    let (newest, now, shift): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    assert!((1..now).contains(&newest), "{newest} of {now}");
+    assert_eq!(shift, 0, "they are not taken for another server's");
+}

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::select;
+use sawmill::env::Env;
 use sawmill::log::Hints;
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::{AsyncMessage, Client};
@@ -85,6 +86,8 @@ struct Heard {
     /// By the topic's uid.
     messages: Arc<Mutex<HashMap<String, watch::Sender<()>>>>,
     entries: watch::Sender<()>,
+    /// Whether others can be heard, once that is known.
+    hears: watch::Sender<Option<bool>>,
 }
 
 impl Heard {
@@ -142,6 +145,13 @@ impl News {
 
     pub(crate) fn entry_hints(&self) -> Hints {
         Hints::new(self.heard.entries.subscribe())
+    }
+
+    /// Whether others can be heard: soon after the store is opened that is known.
+    pub(crate) async fn hears(&self, env: &Env) -> bool {
+        let mut hears = self.heard.hears.subscribe();
+        let known = async { hears.wait_for(Option::is_some).await.ok().and_then(|hears| *hears) };
+        env.within(2 * ECHO, known).await.flatten().unwrap_or(false)
     }
 
     /// Messages of this topic, or if it is not given, of any.
@@ -259,6 +269,7 @@ async fn listen(voice: &Voice, heard: &Heard) {
         let mut deaf = LOST;
         if let Some((_client, mut notes)) = connect(voice).await {
             if echoes(voice, heard, &mut notes).await {
+                heard.hears.send_replace(Some(true));
                 // What was said before is not repeated.
                 heard.all();
                 while let Some(note) = notes.recv().await {
@@ -269,6 +280,7 @@ async fn listen(voice: &Voice, heard: &Heard) {
                     channel = voice.channel,
                     "notifications of PostgreSQL do not arrive, perhaps because of a pooler: polling instead"
                 );
+                heard.hears.send_replace(Some(false));
                 deaf = TRY_AGAIN;
             }
         }

@@ -175,8 +175,9 @@ impl Bytes<'_> {
         None
     }
 
+    /// The last of all numbers is nobody's: after each that is one there is another.
     fn signed(&mut self) -> Option<i64> {
-        i64::try_from(self.number()?).ok()
+        i64::try_from(self.number()?).ok().filter(|number| *number < i64::MAX)
     }
 
     fn spot(&mut self) -> Option<Spot> {
@@ -225,7 +226,9 @@ mod tests {
     fn what_another_engine_wrote_is_refused() {
         let whole = Place::Inside(window(), (910, 4)).position();
         let cut = (1..whole.as_bytes().len()).map(|end| whole.as_bytes()[..end].to_vec());
-        let others = [vec![9], vec![0; 8], vec![AFTER, 5, 200, 1], vec![AFTER; 40]];
+        // 2^63 - 1, after which there is nothing.
+        let last = [&[AFTER][..], &[0xff; 8], &[0x7f, 0]].concat();
+        let others = [vec![9], vec![0; 8], vec![AFTER, 5, 200, 1], vec![AFTER; 40], last];
         for bytes in cut.chain(others) {
             assert_eq!(Place::of(&Position::new(bytes.clone())).unwrap_err().kind(), ErrorKind::Corrupt);
             assert_eq!(Read::of(&Span::new(bytes)).unwrap_err().kind(), ErrorKind::Corrupt);

@@ -22,6 +22,12 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How long making a connection may take, unless the URL says otherwise.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
+/// Who only listens notices by these alone that the other side is gone without a word: after half a minute of silence it is asked for
+/// a sign of life, and given up when several are missing.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+const KEEPALIVES: u32 = 4;
+
 /// A value for a statement, and its type: named, because asking the server for it would take a prepared statement.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -46,6 +52,16 @@ impl Pool {
         }
         if config.get_application_name().is_none() {
             config.application_name("sawmill");
+        }
+        // The driver has a time of its own where the URL says nothing: that one counts as nothing said.
+        if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+            config.keepalives_idle(KEEPALIVE_AFTER);
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives_interval(KEEPALIVE_EVERY);
+        }
+        if config.get_keepalives_retries().is_none() {
+            config.keepalives_retries(KEEPALIVES);
         }
         let room = Semaphore::new(connections.max(1));
         Self { config, tls, place, env, room, idle: Mutex::default(), made: AtomicU64::new(0) }

@@ -84,7 +84,7 @@ impl Piece {
     fn cut(mut self, many: usize) -> Self {
         let less = self.messages.len().saturating_sub(many);
         self.messages.truncate(many);
-        self.last.1 -= i64::try_from(less).unwrap_or(0);
+        self.last.1 = self.last.1.saturating_sub(i64::try_from(less).unwrap_or(0));
         self
     }
 }

@@ -76,7 +76,17 @@ pub(crate) const STEPS: &[&str] = &[
         RETURN true;
     END $sawmill$;
 "#,
+    r#"
+    -- No message that was dropped has a higher number: positions go on to speak of the numbers of those that are gone. Not in
+    -- the table meta, which every push reads, and where old versions of a row would be in the way.
+    CREATE TABLE dropped (newest int8 NOT NULL);
+    -- What was dropped before there was this note has a number that this server has given out.
+    INSERT INTO dropped SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8 - 1 + shift FROM meta;
+"#,
 ];
+
+/// The version since which the table `dropped` is there.
+const KNOWS_DROPPED: usize = 4;
 
 /// The schema of a namespace, as an identifier that can stand in a statement.
 pub(crate) fn name(namespace: &str) -> String {
@@ -120,7 +130,7 @@ async fn prepare_with(client: &mut Client, schema: &str, steps: &[&str]) -> Resu
     // Somebody else may have done it while we waited for the lock.
     let state = found(transaction.client(), schema, &server, steps.len()).await?;
     let version = state.as_ref().map_or(0, |state| state.version);
-    if state.is_none() {
+    if state.is_none() && !is_there(transaction.client(), schema).await? {
         transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
     }
     if version < steps.len() {
@@ -134,7 +144,7 @@ async fn prepare_with(client: &mut Client, schema: &str, steps: &[&str]) -> Resu
         let sql = format!("UPDATE {schema}.meta SET server = $1");
         transaction.query_typed(&sql, &[(&server, Type::TEXT)]).await?;
     } else if state.is_some_and(|state| state.moved) {
-        repair(&transaction, schema, &server).await?;
+        repair(&transaction, schema, &server, steps.len()).await?;
     }
     transaction.commit().await?;
     Ok(())
@@ -169,6 +179,13 @@ struct State {
     moved: bool,
 }
 
+/// Whether the schema is there. Who may not make schemas may not even say that one is to be made if there is none.
+async fn is_there(client: &Client, schema: &str) -> Result<bool, Failure> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1)";
+    let row = client.query_typed_one(sql, &[(&schema.trim_matches('"'), Type::TEXT)]).await?;
+    Ok(row.try_get(0)?)
+}
+
 /// What is there; `None` if nothing is.
 async fn found(client: &Client, schema: &str, server: &str, known: usize) -> Result<Option<State>, Failure> {
     let meta = format!("{schema}.meta");
@@ -187,7 +204,7 @@ async fn found(client: &Client, schema: &str, server: &str, known: usize) -> Res
     let (origin, now): (&str, i64) = (row.try_get(1)?, row.try_get(2)?);
     let moved = match (origin, server) {
         // Who it was then, or who it is now, is not known: but messages from the future tell.
-        ("", _) | (_, "") => newest(client, schema).await? >= now,
+        ("", _) | (_, "") => newest(client, schema, version).await? >= now,
         (origin, server) => origin != server,
     };
     Ok(Some(State { version, moved }))
@@ -213,9 +230,24 @@ pub(crate) async fn check(transaction: &Transaction<'_>, schema: &str, known: us
     Ok(())
 }
 
-/// The highest number that a message has.
-async fn newest(client: &Client, schema: &str) -> Result<i64, Failure> {
+/// Takes a note of the highest number of messages that are dropped now.
+pub(crate) async fn remember_newest(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    newest: i64,
+) -> Result<(), Failure> {
+    let sql = format!("UPDATE {schema}.dropped SET newest = $1 WHERE newest < $1");
+    transaction.execute_typed(&sql, &[(&newest, Type::INT8)]).await?;
+    Ok(())
+}
+
+/// The highest number that a message has, or had before it was dropped.
+async fn newest(client: &Client, schema: &str, version: usize) -> Result<i64, Failure> {
     let mut newest = 0;
+    if version >= KNOWS_DROPPED {
+        let sql = format!("SELECT coalesce(max(newest), 0) FROM {schema}.dropped");
+        newest = client.query_typed_one(&sql, &[]).await?.try_get(0)?;
+    }
     for row in client.query_typed(&format!("SELECT id, shards FROM {schema}.topic"), &[]).await? {
         let (id, shards): (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
         for table in crate::topics::message_tables(schema, id) {
@@ -242,8 +274,13 @@ fn check_server(version: i32) -> Result<()> {
 
 /// After a restore on another server, messages carry transaction numbers that this server has not reached. From now on
 /// its numbers are shifted past them, so that what is new comes after what is old, and positions keep their meaning.
-async fn repair(transaction: &Transaction<'_>, schema: &str, server: &str) -> Result<(), Failure> {
-    let last = newest(transaction.client(), schema).await?;
+async fn repair(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    server: &str,
+    version: usize,
+) -> Result<(), Failure> {
+    let last = newest(transaction.client(), schema, version).await?;
     let sql = format!(
         "UPDATE {schema}.meta SET server = $2,
          shift = greatest(shift, $1 + 1 - pg_snapshot_xmin(pg_current_snapshot())::text::int8)"

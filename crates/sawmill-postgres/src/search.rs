@@ -25,7 +25,7 @@ fn all(tables: &[String], columns: &str, condition: &str) -> String {
 fn before(now: &Snapshot, (xid, number): Spot) -> Position {
     let old = Snapshot::default();
     let window = Window { new: now.known(&old, xid), old };
-    Place::Inside(window, (xid, number - 1)).position()
+    Place::Inside(window, (xid, number.saturating_sub(1))).position()
 }
 
 impl Postgres {

@@ -65,12 +65,12 @@ pub(crate) fn ranges(old: &Snapshot, new: Option<&Snapshot>, last: Option<Spot>)
         .running
         .iter()
         .filter(|xid| new.is_none_or(|new| new.has(**xid)))
-        .map(|xid| whole(*xid, xid + 1))
+        .map(|xid| whole(*xid, xid.saturating_add(1)))
         .collect();
     let (mut from, still) = (old.end, new.map_or(&[][..], |new| &new.running[..]));
     for xid in still.iter().filter(|xid| **xid >= old.end) {
         ranges.push(whole(from, *xid));
-        from = xid + 1;
+        from = xid.saturating_add(1);
     }
     ranges.push(whole(from, new.map_or(i64::MAX, |new| new.end)));
     if let Some(last) = last {

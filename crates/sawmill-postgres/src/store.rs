@@ -16,7 +16,6 @@ use crate::read::Marks;
 use crate::schema;
 use crate::tls::{Tls, Wish};
 use crate::topics::Turns;
-use crate::trim::Passed;
 
 /// A log and a ledger in one schema of a database. Clones share their connections.
 #[derive(Clone)]
@@ -30,7 +29,6 @@ struct Inner {
     news: News,
     turns: Turns,
     marks: Marks,
-    passed: Passed,
 }
 
 /// Which schema of which database, without the password.
@@ -67,13 +65,17 @@ impl Postgres {
             news,
             turns: Turns::default(),
             marks: Marks::default(),
-            passed: Passed::default(),
         })))
     }
 
     /// As it stands in statements.
     pub(crate) fn schema(&self) -> &str {
         &self.0.schema
+    }
+
+    /// Which database it is, without the password.
+    pub(crate) fn place(&self) -> &str {
+        self.0.pool.place()
     }
 
     pub(crate) fn version(&self) -> usize {
@@ -94,10 +96,6 @@ impl Postgres {
 
     pub(crate) fn marks(&self) -> &Marks {
         &self.0.marks
-    }
-
-    pub(crate) fn passed(&self) -> &Passed {
-        &self.0.passed
     }
 
     /// Runs one statement, which is a transaction by itself.
@@ -155,5 +153,11 @@ fn config(url: &StoreUrl) -> Result<(Config, Tls)> {
         invalid(format!("this is not a URL of PostgreSQL's ({source})"))
     })?;
     config.ssl_mode(wish.ssl_mode());
+    // Who gives an address alone has no other name for the server: the driver would not encrypt without one.
+    if config.get_hosts().is_empty() {
+        for address in config.get_hostaddrs().to_vec() {
+            config.host(address.to_string());
+        }
+    }
     Ok((config, wish.connector().map_err(invalid)?))
 }

@@ -1,6 +1,7 @@
 //! Encryption of the way to the server, as `sslmode` and `sslrootcert` in the URL say it: they mean what they mean to
 //! PostgreSQL's own clients.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
@@ -208,16 +209,17 @@ pub(crate) struct Tls(Arc<ClientConfig>);
 impl MakeTlsConnect<Socket> for Tls {
     type Stream = Encrypted;
     type TlsConnect = Handshake;
-    type Error = rustls::pki_types::InvalidDnsNameError;
+    type Error = Infallible;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, Self::Error> {
-        Ok(Handshake { config: self.0.clone(), name: ServerName::try_from(host.to_owned())? })
+        Ok(Handshake { config: self.0.clone(), name: ServerName::try_from(host.to_owned()) })
     }
 }
 
 pub(crate) struct Handshake {
     config: Arc<ClientConfig>,
-    name: ServerName<'static>,
+    /// A server behind a socket file has none that could stand in a certificate. That matters only to who encrypts.
+    name: Result<ServerName<'static>, InvalidDnsNameError>,
 }
 
 impl TlsConnect<Socket> for Handshake {
@@ -227,7 +229,8 @@ impl TlsConnect<Socket> for Handshake {
 
     fn connect(self, socket: Socket) -> Self::Future {
         Box::pin(async move {
-            let stream = TlsConnector::from(self.config).connect(self.name, socket).await?;
+            let name = self.name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            let stream = TlsConnector::from(self.config).connect(name, socket).await?;
             Ok(Encrypted(Box::new(stream)))
         })
     }

@@ -4,9 +4,6 @@
 //! same whatever it held and leaves nothing to be cleaned up. Messages in a table that is needed in part stay until it is
 //! not.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
-
 use sawmill::Result;
 use sawmill::clock::Timestamp;
 use sawmill::log::Position;
@@ -27,30 +24,7 @@ use crate::topics::{TABLES, known_table, message_tables, topic_id};
 const FULL_BYTES: i64 = 8 << 20;
 
 /// Among so many trims there is one that also looks for what was finished long ago.
-const FORGETTING: u64 = 100;
-
-/// What this process was told of each shard of each topic.
-#[derive(Default)]
-pub(crate) struct Passed(Mutex<HashMap<i64, HashMap<u16, Needs>>>);
-
-/// What is still needed of a shard.
-#[derive(Debug, Clone)]
-struct Needs {
-    /// What lies after the positions.
-    after: Vec<Range>,
-    /// What was created at this time or later.
-    since: i64,
-}
-
-impl Passed {
-    /// Takes a note, and says what is known of all shards.
-    fn note(&self, id: i64, shard: u16, needs: Needs) -> HashMap<u16, Needs> {
-        let mut passed = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let topic = passed.entry(id).or_default();
-        topic.insert(shard, needs);
-        topic.clone()
-    }
-}
+const FORGETTING: u64 = 10;
 
 /// What is needed of a topic, as columns.
 #[derive(Default)]
@@ -64,25 +38,31 @@ struct Columns {
 }
 
 impl Columns {
-    /// Of a shard of which nothing is known everything is needed.
-    fn new(topic: &Topic, needs: &HashMap<u16, Needs>) -> Self {
+    /// Of a shard without positions everything is needed; of the others what lies after them, and what was created at this
+    /// time or later.
+    fn new(topic: &Topic, upto: &[Vec<Position>], since: Timestamp) -> Result<Self> {
         let mut columns = Self::default();
         for number in 0..topic.shards {
             let shard = from_shard(number);
-            let all = [Range { after: (-1, -1), end: i64::MAX }];
-            let known = needs.get(&number);
-            for range in known.map_or(&all[..], |needs| &needs.after[..]) {
+            let mut needed = Vec::new();
+            match upto.get(usize::from(number)).filter(|upto| !upto.is_empty()) {
+                None => needed.push(Range { after: (-1, -1), end: i64::MAX }),
+                Some(upto) => {
+                    for position in upto {
+                        needed.extend(Place::of(position)?.rest());
+                    }
+                    columns.dated.push(shard);
+                    columns.since.push(from_time(since));
+                }
+            }
+            for range in needed {
                 columns.shards.push(shard);
                 columns.xids.push(range.after.0);
                 columns.numbers.push(range.after.1);
                 columns.ends.push(range.end);
             }
-            if let Some(needs) = known {
-                columns.dated.push(shard);
-                columns.since.push(needs.since);
-            }
         }
-        columns
+        Ok(columns)
     }
 
     fn params(&self) -> [Param<'_>; 6] {
@@ -117,42 +97,43 @@ fn may_go(table: &str, quickly: bool) -> String {
 
 impl Postgres {
     /// See [`sawmill::log::Log::trim`].
-    pub(crate) async fn trim_shard(
+    pub(crate) async fn trim_topic(
         &self,
         topic: &Topic,
-        shard: u16,
-        upto: &[Position],
+        upto: &[Vec<Position>],
         before: Timestamp,
-    ) -> Result<u64> {
+    ) -> Result<Vec<u64>> {
         let id = topic_id(topic)?;
         // Also says whether the topic is there.
         self.turns().forget(id);
         let turn = self.turn(topic).await?;
-        if shard >= topic.shards {
-            return Err(topic.no_shard(shard));
+        if upto.len() > usize::from(topic.shards) {
+            return Err(topic.no_shard(topic.shards));
         }
-        if upto.is_empty() {
-            return Ok(0);
+        let mut dropped = vec![0; upto.len()];
+        let columns = Columns::new(topic, upto, before)?;
+        if columns.dated.is_empty() {
+            return Ok(dropped);
         }
         if self.env().dice().below(FORGETTING) == 0 {
             self.forget_finished().await?;
         }
-        let mut after = Vec::new();
-        for position in upto {
-            after.extend(Place::of(position)?.rest());
-        }
-        let needs = self.passed().note(id, shard, Needs { after, since: from_time(before) });
-        let (columns, known) = (Columns::new(topic, &needs), known_table(self.schema(), id));
-        let mut dropped = 0;
         for (number, table) in message_tables(self.schema(), id).iter().enumerate() {
             let rows =
                 self.query_topic(topic, Effect::Reads, &may_go(table, true), &columns.params()).await?;
             if rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
                 let lease = self.lease().await?;
-                let emptied =
-                    lease.bounded(async |client| empty(client, table, &known, &columns).await).await;
+                let emptied = lease
+                    .bounded(async |client| empty(client, self.schema(), (id, table), &columns).await)
+                    .await;
                 match emptied {
-                    Ok(count) => dropped += count,
+                    Ok(counts) => {
+                        for (shard, count) in counts {
+                            if let Some(dropped) = dropped.get_mut(shard) {
+                                *dropped += count;
+                            }
+                        }
+                    }
                     // Somebody uses it. There will be another time.
                     Err(failure) if failure.is_locked() => {}
                     Err(failure) => return Err(about(topic, failure, Effect::Writes)),
@@ -183,8 +164,13 @@ impl Postgres {
     }
 }
 
-/// Empties a table of which nothing is needed, and says how many messages it held.
-async fn empty(client: &mut Client, table: &str, known: &str, needs: &Columns) -> Result<u64, Failure> {
+/// Empties a table of which nothing is needed, and says how many messages of which shards it held.
+async fn empty(
+    client: &mut Client,
+    schema: &str,
+    (id, table): (i64, &str),
+    needs: &Columns,
+) -> Result<Vec<(usize, u64)>, Failure> {
     let transaction = schema::begin(client).await?;
     // Nobody writes to it from here on, and what was written and not committed would have kept us from getting here. Who
     // waits for a lock lets nobody else in: better to give up soon.
@@ -192,17 +178,23 @@ async fn empty(client: &mut Client, table: &str, known: &str, needs: &Columns) -
     transaction.batch_execute(&format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await?;
     let row = transaction.query_typed_one(&may_go(table, false), &needs.params()).await?;
     if !row.try_get::<_, bool>(0)? {
-        return Ok(0);
+        return Ok(Vec::new());
     }
-    let count: i64 = transaction
-        .query_typed_one(&format!("SELECT coalesce(sum(many), 0) FROM {table}"), &[])
-        .await?
-        .try_get(0)?;
+    let sql = format!("SELECT shard::int8, sum(many)::int8, max(xid) FROM {table} GROUP BY shard");
+    let (mut counts, mut newest) = (Vec::new(), 0);
+    for row in transaction.query_typed(&sql, &[]).await? {
+        let (shard, count, last): (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        counts.push((usize::try_from(shard).unwrap_or(usize::MAX), count.unsigned_abs()));
+        newest = newest.max(last);
+    }
+    // Positions go on to speak of their numbers.
+    schema::remember_newest(&transaction, schema, newest).await?;
     // Their ids need not be known any more.
+    let known = known_table(schema, id);
     let forget = format!(
         "DELETE FROM {known} AS k USING {table} AS m WHERE m.again AND k.id = m.id; TRUNCATE {table}"
     );
     transaction.batch_execute(&forget).await?;
     transaction.commit().await?;
-    Ok(count.unsigned_abs())
+    Ok(counts)
 }

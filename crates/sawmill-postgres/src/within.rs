@@ -9,6 +9,8 @@ use sawmill::{Context, Draft, Error, ErrorKind, Result};
 use tokio_postgres::Transaction;
 
 use crate::append::{COLUMNS, xid};
+#[cfg(feature = "sqlx")]
+use crate::error::explain_state;
 use crate::error::{Effect, Failure};
 use crate::ledger::{hexadecimal, quoted};
 use crate::row::{from_shard, from_time};
@@ -69,20 +71,29 @@ pub async fn finish_within_sqlx(connection: &mut sqlx::PgConnection, message: &C
 async fn run(connection: &mut sqlx::PgConnection, sql: String) -> Result<u64> {
     // All that is not ours stands in it as hexadecimal digits, or as a number.
     let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(connection).await;
-    done.map(|done| done.rows_affected()).map_err(|error| match error.as_database_error() {
-        Some(error)
-            if error
-                .code()
-                .is_some_and(|code| code == tokio_postgres::error::SqlState::UNDEFINED_TABLE.code()) =>
-        {
-            elsewhere()
+    done.map(|done| done.rows_affected()).map_err(explain_sqlx)
+}
+
+/// As [`explain`] does it for our own driver.
+#[cfg(feature = "sqlx")]
+fn explain_sqlx(error: sqlx::Error) -> Error {
+    use tokio_postgres::error::SqlState;
+    let code = error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned());
+    let explained = match (code.as_deref(), error.as_database_error()) {
+        (Some(code), Some(error)) if !code.starts_with("08") => {
+            let state = SqlState::from_code(code);
+            if state == SqlState::UNDEFINED_TABLE {
+                elsewhere()
+            } else {
+                explain_state(&state, &format!("{} [{code}]", error.message()))
+            }
         }
         _ => Error::new(
             ErrorKind::Unavailable,
             "nothing was written within the transaction, which must be rolled back",
-        )
-        .caused_by(error),
-    })
+        ),
+    };
+    explained.caused_by(error)
 }
 
 /// For other drivers: the statement by which a draft is pushed, to be run within a transaction; none if the draft is empty.

@@ -168,3 +168,31 @@ async fn numbers_from_another_server_are_shifted_past() {
     assert_eq!(ids(&read(&log, &topic, 0, &old.end, 10).await), [3]);
     assert_eq!(ids(&read(&log, &topic, 0, &Position::default(), 10).await), [1, 2, 3]);
 }
+
+/// The same when all that was there had been read and dropped: positions go on to speak of its numbers, and what is new comes after
+/// them.
+#[tokio::test]
+async fn numbers_of_what_was_dropped_are_shifted_past() {
+    let Some(url) = server_for("numbers_of_what_was_dropped_are_shifted_past") else { return };
+    // Whether or not it is known which server the tables come from.
+    for server in ["other", ""] {
+        let namespace = namespace();
+        let log = open(&url, &namespace).await;
+        let topic = topic(&log, "orders", 2).await;
+        let schema = format!("\"sawmill_{}\"", namespace.as_str());
+        let other = stranger(&url).await;
+        // A server whose numbers are higher than those of this one will ever be in this test.
+        other.batch_execute(&format!("UPDATE {schema}.meta SET shift = 1000000000")).await.unwrap();
+        log.append(&topic, support::NOW, records(0, [1, 2])).await.unwrap();
+        let at = read(&log, &topic, 0, &Position::default(), 10).await.end;
+        let later = support::NOW + Duration::from_secs(1);
+        assert_eq!(log.trim(&topic, &[vec![at.clone()]], later).await.unwrap(), [2]);
+        drop(log);
+        let restored = format!("UPDATE {schema}.meta SET shift = 0, server = '{server}'");
+        other.batch_execute(&restored).await.unwrap();
+        let log = open(&url, &namespace).await;
+        log.append(&topic, support::NOW, records(0, [3])).await.unwrap();
+        assert_eq!(ids(&read(&log, &topic, 0, &at, 10).await), [3], "from {server:?}");
+        assert_eq!(ids(&read(&log, &topic, 0, &Position::default(), 10).await), [3]);
+    }
+}

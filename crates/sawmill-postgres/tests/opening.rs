@@ -94,6 +94,81 @@ async fn rights_to_the_tables_are_enough_where_the_schema_is_there() {
     admin.batch_execute(&format!("DROP OWNED BY {user}; DROP USER {user}")).await.unwrap();
 }
 
+/// Who may make nothing in the database but has a schema of their own can use that.
+#[tokio::test]
+async fn a_schema_that_was_made_for_somebody_is_enough() {
+    let Some(url) = server_for("a_schema_that_was_made_for_somebody_is_enough") else { return };
+    let (admin, namespace) = (stranger(&url).await, namespace());
+    let user = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    let schema = format!("\"sawmill_{}\"", namespace.as_str());
+    admin
+        .batch_execute(&format!(
+            "CREATE USER {user} PASSWORD 'hunter2'; CREATE SCHEMA {schema} AUTHORIZATION {user}"
+        ))
+        .await
+        .unwrap();
+    let log = open(&changed(&url, &user, "postgres"), &namespace).await;
+    let made = topic(&log, "orders", 1).await;
+    log.append(&made, support::NOW, records(0, [1])).await.unwrap();
+    assert_eq!(ids(&read(&log, &made, 0, &Position::default(), 9).await), [1]);
+    drop(log);
+    admin.batch_execute(&format!("DROP OWNED BY {user}; DROP USER {user}")).await.unwrap();
+}
+
+/// A server that says that it is older than what is needed, as somebody sees it in whose search path there is a function that says so.
+#[tokio::test]
+async fn a_server_that_is_too_old_is_refused_before_anything_is_made() {
+    let Some(url) = server_for("a_server_that_is_too_old_is_refused") else { return };
+    let (admin, namespace) = (stranger(&url).await, namespace());
+    let user = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    admin
+        .batch_execute(&format!(
+            "CREATE USER {user} PASSWORD 'hunter2'; CREATE SCHEMA {user} AUTHORIZATION {user};
+             GRANT CREATE ON DATABASE postgres TO {user};
+             CREATE FUNCTION {user}.current_setting(text) RETURNS text LANGUAGE sql AS $$ SELECT '120017' $$;
+             ALTER USER {user} SET search_path TO {user}, pg_catalog"
+        ))
+        .await
+        .unwrap();
+    let theirs = changed(&url, &user, "postgres");
+    refused_in(&theirs, &namespace, ErrorKind::Unsupported, &["PostgreSQL 12, and 13 or newer"]).await;
+    let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
+    let schema = format!("sawmill_{}", namespace.as_str());
+    let made: i64 = admin.query_one(sql, &[&schema]).await.unwrap().get(0);
+    assert_eq!(made, 0, "nothing was made");
+    admin.batch_execute(&format!("DROP OWNED BY {user} CASCADE; DROP USER {user}")).await.unwrap();
+}
+
+/// Through a socket file, where the server has no name that a certificate could be for.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_server_behind_a_socket_file_is_reached() {
+    let Some(url) = server_for("a_server_behind_a_socket_file_is_reached") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let listener = tokio::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+    let (user, rest) = url.strip_prefix("postgres://").unwrap().split_once('@').unwrap();
+    let (host, database) = rest.split_once('/').unwrap();
+    let host = host.to_owned();
+    // The server of the tests has none: whoever comes through this one is handed on to its port.
+    sawmill::env::Env::system().spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let host = host.clone();
+            sawmill::env::Env::system().spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(host).await.unwrap();
+                // It ends when one of them does.
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    let path = folder.path().display().to_string().replace('/', "%2F");
+    for mode in ["disable", "prefer"] {
+        let log = open(&format!("postgres://{user}@{path}/{database}?sslmode={mode}"), &namespace()).await;
+        let made = topic(&log, "orders", 1).await;
+        log.append(&made, support::NOW, records(0, [1])).await.unwrap();
+        assert_eq!(ids(&read(&log, &made, 0, &Position::default(), 9).await), [1]);
+    }
+}
+
 /// Where nobody may ask which server this is (some who rent out servers forbid it), a restore is found out by its messages.
 #[tokio::test]
 async fn the_servers_name_need_not_be_known() {

@@ -108,6 +108,12 @@ async fn the_way_to_the_server_is_as_safe_as_was_wished() {
     ] {
         assert!(is_encrypted(&here(&settings), &plain).await.unwrap(), "{settings}");
     }
+    // An address is a name, too.
+    let (head, port) = plain.rsplit_once('/').unwrap().0.rsplit_once(':').unwrap();
+    let user = head.rsplit_once('@').unwrap().0;
+    let address = format!("{user}@/postgres?hostaddr=127.0.0.1&port={port}");
+    assert!(is_encrypted(&format!("{address}&sslmode=prefer"), &plain).await.unwrap());
+    assert!(!is_encrypted(&format!("{address}&sslmode=disable"), &plain).await.unwrap());
     let full = format!("sslmode=verify-full&sslrootcert={right}");
     assert!(is_encrypted(&named(&full), &plain).await.unwrap());
     refused(here(&full), "certificate").await;

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 
-use sawmill::{Context, Draft, Result, Sawmill};
+use sawmill::{Context, Draft, ErrorKind, Result, Sawmill};
 use sawmill_conformance::bank::{ACCOUNTS, BALANCE, Bank, Books, Transfer};
 use sawmill_postgres::{PostgresEngine, finish_within, finish_within_sqlx, push_within, push_within_sqlx};
 use sqlx::{Connection, PgConnection};
@@ -209,4 +209,34 @@ async fn f6_an_order_and_its_email() {
     let (server, _) = url.rsplit_once('/').unwrap();
     assert_eq!(order::run(&format!("{server}/{name}")).await.unwrap(), ["Thank you for a saw"]);
     admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
+}
+
+/// What is refused within a transaction is said as it is elsewhere, whatever the driver.
+#[tokio::test]
+async fn what_is_refused_within_a_transaction_has_its_kind() {
+    let Some(url) = support::server_for("what_is_refused_within_a_transaction_has_its_kind") else { return };
+    let options = Sawmill::options().engine(PostgresEngine::default()).namespace(namespace().as_str());
+    let mill = options.open(&url).await.unwrap();
+    mill.create_topic("emails").await.unwrap();
+    let draft = mill.draft("emails", ["hello"]).await.unwrap();
+    for (before, kind, said) in [
+        ("SELECT 1/0", ErrorKind::Invalid, "failed before"),
+        ("SET TRANSACTION READ ONLY", ErrorKind::Unavailable, "takes no writes"),
+        ("CREATE ROLE nobody_#; SET LOCAL ROLE nobody_#", ErrorKind::Invalid, "may not"),
+    ] {
+        let before = before.replace('#', &namespace().as_str().replace('-', "_"));
+        let mut client = stranger(&url).await;
+        let transaction = client.transaction().await.unwrap();
+        // It may be meant to fail.
+        let _ = transaction.batch_execute(&before).await;
+        let ours = push_within(&transaction, &draft).await.unwrap_err();
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        let mut transaction = connection.begin().await.unwrap();
+        let _ = sqlx::raw_sql(sqlx::AssertSqlSafe(before)).execute(&mut *transaction).await;
+        let theirs = push_within_sqlx(&mut transaction, &draft).await.unwrap_err();
+        for error in [ours, theirs] {
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
 }

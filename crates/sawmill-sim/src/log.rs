@@ -131,14 +131,18 @@ impl Log for SimLog {
         self.call("backlog", CallKind::Read, effect).await
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
         let (topic, upto) = (topic.clone(), upto.to_vec());
         let effect = move |inside: &Arc<Inside>| {
-            let dropped = inside.shelf(&topic, |shelf| shelf.trim(shard, &upto, before))?;
-            for (number, message) in &dropped {
-                inside.tell(&Event::Trimmed { topic: &topic, shard, number: *number, message });
+            let mut counts = Vec::with_capacity(upto.len());
+            for (shard, upto) in (0..).zip(&upto) {
+                let dropped = inside.shelf(&topic, |shelf| shelf.trim(shard, upto, before))?;
+                for (number, message) in &dropped {
+                    inside.tell(&Event::Trimmed { topic: &topic, shard, number: *number, message });
+                }
+                counts.push(dropped.len() as u64);
             }
-            Ok(dropped.len() as u64)
+            Ok(counts)
         };
         self.call("trim", CallKind::Write, effect).await
     }

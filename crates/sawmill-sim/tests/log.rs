@@ -203,10 +203,7 @@ fn a_block_is_read_again_until_it_is_trimmed() {
         assert!(block.more);
         assert_eq!(world.log.reread(&topic, 0, &block.span).await.unwrap(), block.messages);
         assert_eq!(world.log.backlog(&topic, &[(0, block.end.clone())]).await.unwrap().ready, [1]);
-        assert_eq!(
-            world.log.trim(&topic, 0, std::slice::from_ref(&block.end), world.env.wall()).await.unwrap(),
-            2
-        );
+        assert_eq!(world.log.trim(&topic, &[vec![block.end.clone()]], world.env.wall()).await.unwrap(), [2]);
         let error = world.log.reread(&topic, 0, &block.span).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Gone);
         assert!(world.log.delete_topic(&topic).await.unwrap());

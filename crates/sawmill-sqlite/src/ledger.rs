@@ -1,11 +1,13 @@
 //! The second seam on SQLite: entries in one table, each change one statement that says which version it expects.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
 use sawmill::log::Hints;
-use sawmill::{ErrorKind, Result};
+use sawmill::{ErrorKind, Finding, Result};
 
 use crate::Sqlite;
 use crate::batch::Batch;
@@ -35,6 +37,10 @@ impl Ledger for Sqlite {
 
     fn watch(&self) -> Hints {
         self.entry_hints()
+    }
+
+    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles().await
     }
 }
 

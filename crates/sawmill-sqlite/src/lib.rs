@@ -27,6 +27,7 @@
 
 mod append;
 mod batch;
+mod checkup;
 mod error;
 mod file;
 mod keeper;

@@ -1,11 +1,13 @@
 //! The first seam on SQLite: every call is a read on a reading thread or a write on the writing one.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use sawmill::clock::{Clock, SystemClock, Timestamp};
 use sawmill::engine::Capabilities;
 use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
 use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Message, MessageId, Result};
+use sawmill::{Finding, Message, MessageId, Result};
 
 use crate::read::Wish;
 use crate::row::topic_id;
@@ -117,7 +119,39 @@ impl Log for Sqlite {
         self.readers().read(move |connection| read::backlog(connection, &namespace, &topic, &after)).await
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
+        let mut dropped = Vec::with_capacity(upto.len());
+        for (shard, upto) in (0..).zip(upto) {
+            dropped.push(match upto.is_empty() {
+                true => 0,
+                false => self.trim_shard(topic, shard, upto, before).await?,
+            });
+        }
+        Ok(dropped)
+    }
+
+    fn news(&self, _topic: &Topic) -> Hints {
+        self.message_hints()
+    }
+
+    fn announce(&self) {
+        self.announce_messages();
+    }
+
+    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.troubles().await
+    }
+}
+
+impl Sqlite {
+    /// What [`Log::trim`] does to one shard.
+    async fn trim_shard(
+        &self,
+        topic: &Topic,
+        shard: u16,
+        upto: &[Position],
+        before: Timestamp,
+    ) -> Result<u64> {
         let upto = Position::least_number(upto)?;
         let (mut dropped, mut from) = (0, Some(0));
         while let Some(start) = from {
@@ -142,13 +176,5 @@ impl Log for Sqlite {
             }
         }
         Ok(dropped)
-    }
-
-    fn news(&self, _topic: &Topic) -> Hints {
-        self.message_hints()
-    }
-
-    fn announce(&self) {
-        self.announce_messages();
     }
 }

@@ -47,7 +47,7 @@ async fn a_deleted_topic_leaves_nothing_and_its_uid_is_not_used_again() {
         log.promote(&old, NOW, 1).await.unwrap_err(),
         log.backlog(&old, &[]).await.unwrap_err(),
         log.reread(&old, 0, &Span::from_range(0, 1, 1)).await.unwrap_err(),
-        log.trim(&old, 0, std::slice::from_ref(&Position::default()), NOW).await.unwrap_err(),
+        log.trim(&old, &[vec![Position::default()]], NOW).await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }
@@ -226,15 +226,12 @@ async fn the_backlog_counts_what_lies_after_a_position() {
     assert_eq!((backlog.ready, backlog.aside), (vec![6, 1, 0, 0, 10], 1));
     assert_eq!(backlog.oldest, Some(NOW - Duration::from_secs(9)));
     // The fifth is gone, and nothing else: a gap.
-    assert_eq!(log.trim(&topic, 0, std::slice::from_ref(&ten), NOW).await.unwrap(), 1);
+    assert_eq!(log.trim(&topic, &[vec![ten.clone()]], NOW).await.unwrap(), [1]);
     let backlog = log.backlog(&topic, &[(0, four.clone()), (0, start.clone())]).await.unwrap();
     assert_eq!((backlog.ready, backlog.oldest), (vec![5, 9], Some(NOW)));
     // All before the seventh: no gap any more.
     let six = read(&log, &topic, 0, &four, 1).await.end;
-    assert_eq!(
-        log.trim(&topic, 0, std::slice::from_ref(&six), NOW + Duration::from_secs(1)).await.unwrap(),
-        5
-    );
+    assert_eq!(log.trim(&topic, &[vec![six.clone()]], NOW + Duration::from_secs(1)).await.unwrap(), [5]);
     let backlog = log.backlog(&topic, &[(0, start.clone()), (0, four), (0, ten)]).await.unwrap();
     assert_eq!(backlog.ready, [4, 4, 0]);
 }
@@ -248,20 +245,16 @@ async fn trimming_drops_what_is_old_and_done_and_numbers_are_not_used_again() {
     let block = read(&log, &topic, 0, &Position::default(), 2_500).await;
     let most = read(&log, &topic, 0, &Position::default(), 2_400).await;
     assert_eq!(
-        log.trim(&topic, 0, std::slice::from_ref(&most.end), NOW).await.unwrap(),
-        0,
+        log.trim(&topic, &[vec![most.end.clone()]], NOW).await.unwrap(),
+        [0],
         "nothing was created before"
     );
     let after = NOW + Duration::from_millis(1);
-    assert_eq!(
-        log.trim(&topic, 0, std::slice::from_ref(&Position::default()), after).await.unwrap(),
-        0,
-        "nothing is done"
-    );
-    assert_eq!(log.trim(&topic, 0, std::slice::from_ref(&most.end), after).await.unwrap(), 2_400);
+    assert_eq!(log.trim(&topic, &[vec![Position::default()]], after).await.unwrap(), [0], "nothing is done");
+    assert_eq!(log.trim(&topic, &[vec![most.end.clone()]], after).await.unwrap(), [2_400]);
     assert_eq!(ids(&log, &topic, 0).await, (2_401..=2_500).collect::<Vec<_>>());
     assert_eq!(log.reread(&topic, 0, &block.span).await.unwrap_err().kind(), ErrorKind::Gone);
-    assert_eq!(log.trim(&topic, 0, std::slice::from_ref(&block.end), after).await.unwrap(), 100);
+    assert_eq!(log.trim(&topic, &[vec![block.end.clone()]], after).await.unwrap(), [100]);
     drop(log);
     let log = place.open();
     log.append(&topic, NOW, records(0, [1])).await.unwrap();

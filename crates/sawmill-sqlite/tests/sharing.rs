@@ -13,7 +13,7 @@ use sawmill::env::Env;
 use sawmill::ledger::{Commit, EntryKey, Ledger, Version, Write};
 #[cfg(target_os = "linux")]
 use sawmill::log::Hints;
-use sawmill::log::{Log, Position, Want};
+use sawmill::log::{Log, Position, Record, Want};
 use sawmill_sqlite::Sqlite;
 use support::{NOW, Place, id_list, ids, message, read, records, soon, topic};
 
@@ -66,8 +66,8 @@ async fn what_was_just_appended_here_is_read_with_what_others_appended_in_betwee
     // What is trimmed or deleted is gone.
     let end = read(&two, &topic, 1, &Position::default(), 9).await.end;
     assert_eq!(
-        one.trim(&topic, 0, &[Position::from_number(30)], NOW + Duration::from_secs(1)).await.unwrap(),
-        30
+        one.trim(&topic, &[vec![Position::from_number(30)]], NOW + Duration::from_secs(1)).await.unwrap(),
+        [30]
     );
     assert_eq!(ids(&one, &topic, 0).await, []);
     one.append(&topic, NOW, records(1, [101])).await.unwrap();
@@ -212,4 +212,24 @@ async fn what_was_acknowledged_survives_a_killed_process() {
     assert!(there.len() as u128 > acknowledged, "{} of {acknowledged}", there.len());
     assert_eq!(there, (0..there.len() as u128).collect::<Vec<_>>());
     assert_eq!(read(&log, &topic, 0, &Position::default(), 1).await.messages, [message(0)]);
+}
+
+#[tokio::test]
+async fn a_check_up_finds_who_reads_for_ever_and_is_silent_otherwise() {
+    let place = Place::new();
+    let (log, reader) = (place.open(), rusqlite::Connection::open(place.path()).unwrap());
+    let found = async || Log::check_up(&log, Duration::from_secs(1)).await.unwrap();
+    let topic = topic(&log, "emails", 1).await;
+    log.append(&topic, NOW, records(0, [1])).await.unwrap();
+    assert!(found().await.is_empty());
+    reader.execute_batch("BEGIN; SELECT count(*) FROM topic").unwrap();
+    for id in 2..100 {
+        let mut large = message(id);
+        large.payload = vec![7; 1 << 20].into();
+        log.append(&topic, NOW, vec![Record::once(0, large)]).await.unwrap();
+    }
+    let held = found().await;
+    assert_eq!(held.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["held-transaction"]);
+    reader.execute_batch("COMMIT").unwrap();
+    assert!(found().await.is_empty());
 }

@@ -17,15 +17,7 @@ use zookeeper_client::Client;
 const MEMBER: &str = "members/default/one";
 
 fn member(ttl: Duration) -> Member {
-    Member {
-        beat: 1,
-        topics: Vec::new(),
-        slots: 1,
-        ttl_ms: ttl.as_millis() as u64,
-        beat_at: None,
-        running: Vec::new(),
-        in_use: Default::default(),
-    }
+    Member { beat: 1, slots: 1, ttl_ms: ttl.as_millis() as u64, ..Member::default() }
 }
 
 fn write(key: &str, expect: Option<Version>, ttl: Duration) -> Write {

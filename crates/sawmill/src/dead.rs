@@ -4,6 +4,7 @@
 //! after them are its one reader, and a claim of theirs holds the letters that are still to be decided on.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use crate::claim::{Progress, WorkerId};
 use crate::error::{Error, ErrorKind, Result};
@@ -64,37 +65,55 @@ impl DeadLetters {
 
     /// The letters, oldest first, at most this many. An id is listed once.
     pub async fn list(&self, limit: usize) -> Result<Vec<DeadLetter>> {
-        let (_, state) = self.state().await?;
         let mut letters = Vec::new();
+        if limit > 0 {
+            self.each(|letter| {
+                letters.push(letter);
+                if letters.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })
+            .await?;
+        }
+        Ok(letters)
+    }
+
+    /// Shows the letters one by one, oldest first, until `see` has seen enough. An id is shown once. However many there are, a
+    /// few hundred of them at most are held in memory.
+    pub async fn each(&self, mut see: impl FnMut(DeadLetter) -> ControlFlow<()>) -> Result<()> {
+        let (_, state) = self.state().await?;
+        let mut seen = BTreeSet::new();
+        let mut see = |message: Message| {
+            let letter = DeadLetter { message };
+            if seen.insert(letter.id()) { see(letter) } else { ControlFlow::Continue(()) }
+        };
         for claim in &state.claims {
-            if letters.len() >= limit {
-                break;
-            }
             for (index, message) in (0..).zip(self.mill.log().reread(&self.dead, 0, &claim.span).await?) {
-                if !claim.done.contains(index) {
-                    letters.push(DeadLetter { message });
+                if !claim.done.contains(index) && see(message).is_break() {
+                    return Ok(());
                 }
             }
         }
         let mut after = state.cursor;
-        while letters.len() < limit {
+        loop {
             let block = self.read(after).await?;
-            letters.extend(block.messages.into_iter().map(|message| DeadLetter { message }));
-            after = block.end;
-            if !block.more {
-                break;
+            if block.messages.into_iter().any(|message| see(message).is_break()) || !block.more {
+                return Ok(());
             }
+            after = block.end;
         }
-        let mut seen = BTreeSet::new();
-        letters.retain(|letter| seen.insert(letter.id()));
-        letters.truncate(limit);
-        Ok(letters)
     }
 
     /// The letter of the message with this id.
     pub async fn show(&self, id: MessageId) -> Result<DeadLetter> {
-        let letters = self.list(usize::MAX).await?;
-        letters.into_iter().find(|letter| letter.id() == id).ok_or_else(|| self.no_such_letter(id))
+        let mut found = None;
+        self.each(|letter| {
+            if letter.id() != id {
+                return ControlFlow::Continue(());
+            }
+            found = Some(letter);
+            ControlFlow::Break(())
+        })
+        .await?;
+        found.ok_or_else(|| self.no_such_letter(id))
     }
 
     /// Queues letters again, for this group alone, with all attempts before them. Returns how many.
@@ -108,17 +127,14 @@ impl DeadLetters {
     }
 
     async fn decide(&self, which: Which, decision: Decision) -> Result<usize> {
-        let wanted = |message: &Message| match &which {
-            Which::All => true,
-            Which::Ids(ids) => ids.contains(&message.origin()),
+        let ids: Option<BTreeSet<MessageId>> = match which {
+            Which::All => None,
+            Which::Ids(ids) => Some(ids.into_iter().collect()),
         };
-        if let Which::Ids(ids) = &which {
-            let there: BTreeSet<MessageId> =
-                self.list(usize::MAX).await?.iter().map(DeadLetter::id).collect();
-            if let Some(id) = ids.iter().find(|id| !there.contains(id)) {
-                return Err(self.no_such_letter(*id));
-            }
+        if let Some(ids) = &ids {
+            self.check_there(ids.clone()).await?;
         }
+        let wanted = |message: &Message| ids.as_ref().is_none_or(|ids| ids.contains(&message.origin()));
         self.take_all().await?;
         let mut decided = 0;
         loop {
@@ -148,6 +164,16 @@ impl DeadLetters {
                 decided += count as usize;
             }
         }
+    }
+
+    /// An error if one of these letters is not there.
+    async fn check_there(&self, mut missing: BTreeSet<MessageId>) -> Result<()> {
+        self.each(|letter| {
+            missing.remove(&letter.id());
+            if missing.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .await?;
+        missing.first().map_or(Ok(()), |id| Err(self.no_such_letter(*id)))
     }
 
     /// Claims all letters that are in no claim yet, in the name of those who look after them.
@@ -210,4 +236,45 @@ enum Decision {
 /// In whose name letters are claimed. It is no member of anything: nobody else reads this lane in this group.
 fn keeper() -> WorkerId {
     WorkerId::new("people")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::Context;
+    use crate::outcome::Outcome;
+
+    #[tokio::test]
+    async fn no_more_letters_are_looked_at_than_it_takes() {
+        let mill = Sawmill::open("memory:").await.unwrap();
+        mill.create_topic("orders").await.unwrap();
+        let count = 2 * BLOCK + 10;
+        mill.push_many("orders", (0..count).map(|n| n.to_string())).await.unwrap();
+        let worker = mill.worker("orders").start(|_: Context| async { Outcome::dead("no") }).await.unwrap();
+        worker.drained().await;
+        worker.stop().await;
+        let letters = mill.dead_letters("orders", "default").await.unwrap();
+        let all = letters.list(usize::MAX).await.unwrap();
+        assert_eq!((all.len(), letters.list(0).await.unwrap().len()), (count, 0));
+        let looked_at = async |enough: usize| {
+            let mut seen = Vec::new();
+            let see = |letter: DeadLetter| {
+                seen.push(letter.id());
+                if seen.len() < enough { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            letters.each(see).await.unwrap();
+            seen
+        };
+        let ids: Vec<MessageId> = all.iter().map(DeadLetter::id).collect();
+        assert_eq!(looked_at(BLOCK + 1).await, ids[..=BLOCK]);
+        // Some are in claims from now on, and some of those are gone.
+        assert_eq!(letters.drop(Which::Ids(vec![ids[0], ids[count - 1]])).await.unwrap(), 2);
+        assert_eq!(looked_at(3).await, ids[1..4]);
+        assert_eq!(looked_at(usize::MAX).await, ids[1..count - 1]);
+        assert_eq!(letters.show(ids[count - 2]).await.unwrap(), all[count - 2]);
+        assert_eq!(letters.show(ids[0]).await.unwrap_err().kind(), ErrorKind::NotFound);
+        let some_are_gone = Which::Ids(vec![ids[1], ids[0]]);
+        assert_eq!(letters.resend(some_are_gone).await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(looked_at(1).await, ids[1..2]);
+    }
 }

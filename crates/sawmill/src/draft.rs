@@ -31,7 +31,8 @@ impl Sawmill {
     /// Messages for a transaction of one's own, to be written with the `push_within` of the engine: an order and its e-mail
     /// in one commit.
     ///
-    /// [Unique](Push::unique) messages cannot be drafted: make a column of your own unique instead.
+    /// [Unique](Push::unique) messages cannot be drafted, nor those that [follow](Push::follows) others: make a column of your
+    /// own unique instead.
     pub async fn draft<M: Into<Push>>(
         &self,
         topic: &str,
@@ -47,11 +48,11 @@ impl Sawmill {
         let mut records = Vec::with_capacity(messages.len());
         for (push, id) in messages.into_iter().zip(ids) {
             let checked = self.check(push, id, now)?;
-            if checked.unique.is_some() {
+            if checked.unique.is_some() || checked.repeated {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    "a unique message cannot be pushed within a transaction, which may be rolled back: push it by \
-                     itself, or make a column of your own unique",
+                    "a message that is unique, or follows another, cannot be pushed within a transaction, which may be \
+                     rolled back: push it by itself, or make a column of your own unique",
                 ));
             }
             let shard =

@@ -5,10 +5,12 @@
 //! the promise that every engine can keep. What the entries mean is the core's business.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::checkup::Finding;
 use crate::error::Result;
 use crate::log::Hints;
 use crate::message::MessageId;
@@ -40,6 +42,11 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Hints that some entry may have changed. A hint may be late, lost, or wrong.
     fn watch(&self) -> Hints;
+
+    /// As [`Log::check_up`](crate::log::Log::check_up), for where the ledger is.
+    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
+    }
 }
 
 /// One conditional change.

@@ -223,6 +223,7 @@
 //! # Watching
 //!
 //! [`observe`] lists what can be watched, under names that stay: a span around each run of a handler, log events and metrics.
+//! The feature `otel` has traces that go from a push to its handlers, and metrics, for OpenTelemetry (module `otel`).
 //! [`events`](Sawmill::events) is a stream of what happens in the process, and [`Worker::state`] says what a worker does now. [`look`](Sawmill::look) tells whether groups keep up, and
 //! [`check_up`](Sawmill::check_up) what is wrong with a store.
 //!
@@ -234,6 +235,7 @@
 //! an engine of one's own, a namespace, or a ledger that is kept elsewhere than the messages.
 
 mod access;
+pub mod bells;
 mod cancel;
 mod checkup;
 pub mod claim;
@@ -255,6 +257,8 @@ pub mod memory;
 pub mod message;
 mod mill;
 pub mod observe;
+#[cfg(feature = "otel")]
+pub mod otel;
 mod outcome;
 mod pause;
 mod payload;
@@ -272,6 +276,7 @@ mod status;
 pub mod testing;
 mod timetable;
 pub mod topic;
+mod trace;
 mod trim;
 mod unique;
 mod verdict;

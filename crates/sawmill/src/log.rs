@@ -5,12 +5,14 @@
 
 use std::any::Any;
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::checkup::Finding;
 use crate::clock::Timestamp;
 use crate::engine::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
@@ -90,10 +92,13 @@ pub trait Log: Any + Send + Sync {
     /// How much lies after each of these positions, in the same order.
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog>;
 
-    /// Messages that lie at or before every one of these positions and were created before `before` are not needed any
-    /// more. The engine may drop them now, later, or in part; it drops nothing else. Returns how many it dropped. Without
-    /// any position nothing is dropped.
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64>;
+    /// Drops what is not needed any more, and says how many messages of each shard that were.
+    ///
+    /// `upto` has positions for each shard, in their order. Messages that lie at or before every one of the positions of their
+    /// shard and were created before `before` are not needed any more; of a shard without any, or for which `upto` has
+    /// nothing, all are needed. The engine may drop what is not needed now, later, or in part; it drops nothing else. What an
+    /// earlier call said does not count any more: since then a group may have come, or gone back.
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>>;
 
     /// Hints that something of this topic may have become readable, or was kept aside. A hint may be late, lost, or wrong:
     /// of another topic, say, where the engine cannot tell.
@@ -102,6 +107,12 @@ pub trait Log: Any + Send + Sync {
     /// Gives the hint of [`news`](Log::news) for what was appended by others, who cannot: within a transaction of a user's
     /// own. It may be lost.
     fn announce(&self) {}
+
+    /// What is wrong with the store that it works in spite of: settings under which a crash loses messages, rights that are
+    /// missing, transactions that were open for longer than `patience`. Only what is wrong is told.
+    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
+    }
 }
 
 /// A message and the shard it goes to.

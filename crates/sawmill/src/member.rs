@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::claim::is_false;
 use crate::clock::{Moment, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Entry, Version};
@@ -18,7 +19,7 @@ use crate::message::MessageId;
 use crate::planted::{self, Bug};
 
 /// What a member entry says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Member {
     /// Grows with every beat.
     pub beat: u64,
@@ -28,6 +29,9 @@ pub struct Member {
     pub slots: u32,
     /// How long it may be silent, in milliseconds.
     pub ttl_ms: u64,
+    /// It works the messages of a key in their order.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ordered: bool,
     /// When it beat, by its own clock. For people alone: nobody decides by it who is alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beat_at: Option<Timestamp>,
@@ -175,15 +179,7 @@ mod tests {
 
     #[test]
     fn each_is_judged_by_its_own_ttl() {
-        let slow = Member {
-            beat: 1,
-            topics: Vec::new(),
-            slots: 1,
-            ttl_ms: 60_000,
-            beat_at: None,
-            running: Vec::new(),
-            in_use: BTreeMap::new(),
-        };
+        let slow = Member { beat: 1, slots: 1, ttl_ms: 60_000, ..Member::default() };
         let entry = Entry { value: slow.encode(), ..entry("a", 1) };
         let mut sightings = Sightings::default();
         sightings.look(std::slice::from_ref(&entry), at(0), TTL);

@@ -291,21 +291,26 @@ impl Log for Memory {
         Ok(backlog)
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
-        let upto = Position::least_number(upto)?;
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
         let mut held = self.held();
         let shelf = held.shelf(topic)?;
-        let shard = shelf.shard(topic, shard)?;
-        let old =
-            |(number, message): (&u64, &Message)| (message.created < before).then_some((*number, message.id));
-        let dropped: Vec<_> = shard.messages.range(..=upto).filter_map(old).collect();
-        for (number, _) in &dropped {
-            shard.messages.remove(number);
+        let mut counts = Vec::with_capacity(upto.len());
+        for (shard, upto) in (0..).zip(upto) {
+            let upto = Position::least_number(upto)?;
+            let shard = shelf.shard(topic, shard)?;
+            let old = |(number, message): (&u64, &Message)| {
+                (message.created < before).then_some((*number, message.id))
+            };
+            let dropped: Vec<_> = shard.messages.range(..=upto).filter_map(old).collect();
+            for (number, _) in &dropped {
+                shard.messages.remove(number);
+            }
+            for (_, id) in &dropped {
+                shelf.ids.remove(&id.as_u128());
+            }
+            counts.push(dropped.len() as u64);
         }
-        for (_, id) in &dropped {
-            shelf.ids.remove(&id.as_u128());
-        }
-        Ok(dropped.len() as u64)
+        Ok(counts)
     }
 
     fn news(&self, _topic: &Topic) -> Hints {

@@ -65,6 +65,8 @@ pub struct Push {
     pub(crate) headers: Headers,
     pub(crate) due: Due,
     pub(crate) unique: Option<Unique>,
+    /// The id it is to have, if it does not get a new one.
+    pub(crate) id: Option<MessageId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +79,8 @@ pub(crate) enum Due {
 impl Push {
     /// A message with this payload, due at once.
     pub fn new(payload: impl Into<Bytes>) -> Self {
-        Self { key: None, payload: payload.into(), headers: Headers::default(), due: Due::Now, unique: None }
+        let (payload, headers) = (payload.into(), Headers::default());
+        Self { key: None, payload, headers, due: Due::Now, unique: None, id: None }
     }
 
     /// Gives it a key: messages with the same key keep together, and in ordered groups keep their order.
@@ -136,6 +139,33 @@ impl Push {
     #[must_use]
     pub fn unique_for(mut self, name: impl Into<String>, period: Duration) -> Self {
         self.unique = Some(Unique { name: name.into(), period: Some(period) });
+        self
+    }
+
+    /// Made of another message for this purpose, and therefore the same one however often it is pushed: a handler that is run
+    /// again pushes it again, and it is added once, where the engine [can tell](crate::Capabilities::idempotent_append). The
+    /// topic knows it until it is trimmed.
+    ///
+    /// It cannot be [unique](Push::unique) as well.
+    ///
+    /// ```
+    /// use sawmill::{Push, Sawmill};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
+    /// # let mill = Sawmill::open("memory:").await?;
+    /// # mill.create_topic("orders").await?;
+    /// # mill.create_topic("invoices").await?;
+    /// let order = mill.push("orders", "3 planks").await?;
+    /// let invoice = || Push::new("for 3 planks").follows(order, "invoice");
+    /// let first = mill.push("invoices", invoice()).await?;
+    /// assert_eq!(mill.push("invoices", invoice()).await?, first);
+    /// assert_eq!(mill.peek("invoices", "default", 10).await?.len(), 1, "it was added once");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn follows(mut self, id: MessageId, purpose: &str) -> Self {
+        // Copies on lanes have purposes, too.
+        self.id = Some(id.derive(&format!("follows: {purpose}")));
         self
     }
 
@@ -238,7 +268,8 @@ impl<N: Into<String>, V: Into<Bytes>> FromIterator<(N, V)> for Headers {
     }
 }
 
-/// The name of a message: 128 bits that begin with its creation time, written as 26 letters and digits.
+/// The name of a message: 128 bits that begin with its creation time, written as 26 letters and digits. One that was made of something
+/// without a time, such as the key of a request, has none.
 ///
 /// Ids made one after another by one process sort in that order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -258,7 +289,7 @@ impl MessageId {
         self.0
     }
 
-    /// When the message was made, by the clock of who made it.
+    /// When the message was made, by the clock of who made it; 1970 if its id has no time.
     pub const fn created(self) -> Timestamp {
         Timestamp::from_millis((self.0 >> 80) as u64)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::dead::DeadLetters;
-use crate::engine::{self, Engine, Namespace};
+use crate::engine::{self, Capabilities, Engine, Namespace};
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Bell, Events};
@@ -270,6 +270,11 @@ impl Sawmill {
 
     pub(crate) fn door(&self) -> &Door {
         &self.inner.door
+    }
+
+    /// What the log of this store can do, and its limits.
+    pub fn capabilities(&self) -> Capabilities {
+        self.log().capabilities()
     }
 
     pub(crate) fn log(&self) -> &dyn Log {

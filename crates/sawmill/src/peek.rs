@@ -23,6 +23,17 @@ impl Sawmill {
     /// # Ok(()) }
     /// ```
     pub async fn peek(&self, topic: &str, group: &str, limit: usize) -> Result<Vec<Message>> {
+        self.peek_with(topic, group, limit, Message::clone).await
+    }
+
+    /// As [`peek`](Sawmill::peek), with what is wanted of each message in its place: of long messages no more is held in memory.
+    pub async fn peek_with<T>(
+        &self,
+        topic: &str,
+        group: &str,
+        limit: usize,
+        mut wanted: impl FnMut(&Message) -> T,
+    ) -> Result<Vec<T>> {
         let topic = self.find_topic(topic).await?;
         let group: GroupName = group.parse()?;
         let unwanted = Unwanted::named_by(&self.ledger().list(&EntryKey::cancels(&topic)).await?);
@@ -33,18 +44,22 @@ impl Sawmill {
             while want.limit > 0 {
                 let blocks = self.log().read(&topic, std::slice::from_ref(&want)).await?;
                 let Some(block) = blocks.into_iter().next() else { break };
-                let wanted = block.messages.into_iter().filter(|message| !unwanted.contains(message));
                 let before = waiting.len();
-                waiting.extend(wanted.take(want.limit));
+                for message in
+                    block.messages.iter().filter(|message| !unwanted.contains(message)).take(want.limit)
+                {
+                    waiting.push((message.created, message.id, wanted(message)));
+                }
                 want.limit -= waiting.len() - before;
                 want.after = block.end;
                 if !block.more {
                     break;
                 }
             }
+            // No more is kept than is asked for, however many shards there are.
+            waiting.sort_by_key(|(created, id, _)| (*created, *id));
+            waiting.truncate(limit);
         }
-        waiting.sort_by_key(|message| (message.created, message.id));
-        waiting.truncate(limit);
-        Ok(waiting)
+        Ok(waiting.into_iter().map(|(_, _, wanted)| wanted).collect())
     }
 }

@@ -13,6 +13,7 @@ use crate::message::{MessageId, Push};
 use crate::mill::Sawmill;
 use crate::push::Checked;
 use crate::topic::TopicName;
+use crate::trace::PushSpan;
 use crate::worker::base_name;
 
 /// The most messages that are appended together, and that wait for that. Who comes then waits for room.
@@ -28,6 +29,7 @@ pub struct Producer {
 
 struct Shared {
     mill: Sawmill,
+    topic: TopicName,
     queue: mpsc::Sender<Queued>,
 }
 
@@ -55,8 +57,8 @@ impl Sawmill {
         let name = base_name(topic)?;
         self.find(&name).await?;
         let (queue, queued) = mpsc::channel(MOST);
-        self.env().spawn(gather(self.clone(), name, queued));
-        Ok(Producer { shared: Arc::new(Shared { mill: self.clone(), queue }) })
+        self.env().spawn(gather(self.clone(), name.clone(), queued));
+        Ok(Producer { shared: Arc::new(Shared { mill: self.clone(), topic: name, queue }) })
     }
 }
 
@@ -67,10 +69,17 @@ impl Producer {
     /// A message that cannot be pushed at all fails alone; an error of the store is the error of all that were to be
     /// appended together. If this is dropped before it is done, the message may be pushed or not.
     pub async fn push(&self, message: impl Into<Push>) -> Result<MessageId> {
+        let span = PushSpan::new(&self.shared.topic, 1);
+        let pushed = self.push_within(&span, message.into()).await;
+        span.end(pushed.as_ref().map(std::slice::from_ref));
+        pushed
+    }
+
+    async fn push_within(&self, span: &PushSpan, message: Push) -> Result<MessageId> {
         let mill = &self.shared.mill;
         let ids = mill.new_ids(1);
         let id = ids.first().copied().unwrap_or_else(|| MessageId::from_u128(0));
-        let checked = mill.check(message.into(), id, mill.env().wall())?;
+        let checked = span.within(|| mill.check(message, id, mill.env().wall()))?;
         let (answer, answered) = oneshot::channel();
         let ended = |kind| Error::new(kind, "the producer's task has ended with its runtime: make a new one");
         let queued = self.shared.queue.send(Queued { checked, answer }).await;

@@ -6,6 +6,7 @@ use crate::log::Record;
 use crate::message::{Message, MessageId, Push};
 use crate::mill::Sawmill;
 use crate::topic::{Topic, TopicName};
+use crate::trace::PushSpan;
 use crate::unique::{self, Unique};
 use crate::worker::base_name;
 
@@ -14,6 +15,8 @@ use crate::worker::base_name;
 pub(crate) struct Checked {
     pub(crate) message: Message,
     pub(crate) unique: Option<Unique>,
+    /// It may have been appended before, under the same id.
+    pub(crate) repeated: bool,
 }
 
 impl Sawmill {
@@ -35,20 +38,33 @@ impl Sawmill {
         let name = base_name(topic)?;
         let messages: Vec<Push> = messages.into_iter().map(Into::into).collect();
         let (ids, now) = (self.new_ids(messages.len()), self.env().wall());
-        let checked: Result<Vec<Checked>> =
-            messages.into_iter().zip(ids).map(|(push, id)| self.check(push, id, now)).collect();
-        self.append(&name, checked?).await
+        let span = PushSpan::new(&name, messages.len());
+        let checked: Result<Vec<Checked>> = span
+            .within(|| messages.into_iter().zip(ids).map(|(push, id)| self.check(push, id, now)).collect());
+        let pushed = match checked {
+            Ok(checked) => self.append(&name, checked).await,
+            Err(error) => Err(error),
+        };
+        span.end(pushed.as_deref());
+        pushed
     }
 
     /// The message with this id, ready to be appended, or why it cannot be.
     pub(crate) fn check(&self, mut push: Push, id: MessageId, now: Timestamp) -> Result<Checked> {
-        let unique = push.unique.take();
-        let mut message = push.into_message(id, now)?;
+        let (unique, followed) = (push.unique.take(), push.id);
+        if unique.is_some() && followed.is_some() {
+            return Err(Error::invalid(
+                "a message that follows another is added once as it is: leave out that it is to be unique",
+            ));
+        }
+        let mut message = push.into_message(followed.unwrap_or(id), now)?;
         if let Some(unique) = &unique {
             unique.mark(&mut message)?;
         }
+        #[cfg(feature = "otel")]
+        crate::otel::carry(&mut message.headers);
         self.log().capabilities().check(&message)?;
-        Ok(Checked { message, unique })
+        Ok(Checked { message, unique, repeated: followed.is_some() })
     }
 
     /// Appends messages, and returns the id of each: its own, or for a unique one that of the message that is there.
@@ -77,11 +93,14 @@ impl Sawmill {
         let mut reserved: Vec<(String, MessageId)> = Vec::new();
         let (first, count) = (self.next_shard(), messages.len());
         let mut records = Vec::with_capacity(count);
-        for (nth, Checked { message, unique }) in messages.into_iter().enumerate() {
+        for (nth, Checked { message, unique, repeated }) in messages.into_iter().enumerate() {
             match (unique, &message.key) {
                 (Some(_), _) if is_there(nth) => {}
                 (Some(unique), _) => {
                     reserved.push((unique.name, message.id));
+                    records.push(Record::repeatable_in(self.log(), topic, message));
+                }
+                (None, _) if repeated => {
                     records.push(Record::repeatable_in(self.log(), topic, message));
                 }
                 (None, Some(key)) => {

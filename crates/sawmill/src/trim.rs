@@ -40,18 +40,20 @@ impl Sawmill {
                     needed.extend(state.needed_from().cloned());
                 }
             }
-            // Nothing lies before the beginning.
-            let begun = |needed: &Vec<Position>| !needed.contains(&Position::default());
-            for (shard, needed) in (0..).zip(&needed).filter(|(_, needed)| begun(needed)) {
-                dropped += self.trim_shard(topic, shard, needed, before).await?;
+            // Nothing lies before the beginning. But the engine must know that all of such a shard is needed: what lies in
+            // several shards it may keep, and drop, together.
+            for needed in &mut needed {
+                if needed.contains(&Position::default()) {
+                    needed.clear();
+                }
             }
+            dropped += self.trim_upto(topic, &needed, before).await?;
         }
         if topic.drops_unread {
             // What all groups are past is gone by now: these somebody has not read, or has not finished.
-            let mut unread = 0;
-            for (shard, end) in (0..).zip(self.log().positions(topic, Timestamp::LATEST).await?) {
-                unread += self.trim_shard(topic, shard, &[end], before).await?;
-            }
+            let ends = self.log().positions(topic, Timestamp::LATEST).await?;
+            let ends: Vec<Vec<Position>> = ends.into_iter().map(|end| vec![end]).collect();
+            let unread = self.trim_upto(topic, &ends, before).await?;
             if unread > 0 && !groups.is_empty() {
                 tracing::warn!(topic = %topic.name, unread, "dropped messages that were too old and not read");
             }
@@ -60,15 +62,14 @@ impl Sawmill {
         Ok(dropped)
     }
 
-    async fn trim_shard(
-        &self,
-        topic: &Topic,
-        shard: u16,
-        needed: &[Position],
-        before: Timestamp,
-    ) -> Result<u64> {
-        let dropped = self.log().trim(topic, shard, needed, before).await?;
-        observe::trimmed(topic, usize::from(shard), dropped);
-        Ok(dropped)
+    async fn trim_upto(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<u64> {
+        if upto.iter().all(Vec::is_empty) {
+            return Ok(0);
+        }
+        let dropped = self.log().trim(topic, upto, before).await?;
+        for (shard, dropped) in dropped.iter().enumerate() {
+            observe::trimmed(topic, shard, *dropped);
+        }
+        Ok(dropped.iter().sum())
     }
 }

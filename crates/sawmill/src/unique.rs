@@ -239,7 +239,7 @@ async fn reserve_in(
         if unsure.is_some_and(|unsure| unsure != expect) {
             // If that commit took effect and its names are gone again, messages have come and gone under these ids.
             for nth in wanted {
-                let Checked { message, unique: Some(unique) } = &mut messages[*nth] else { continue };
+                let Checked { message, unique: Some(unique), .. } = &mut messages[*nth] else { continue };
                 if !bucket.has(&unique.name, message.id) {
                     message.id = mill.new_ids(1).first().copied().unwrap_or(message.id);
                 }

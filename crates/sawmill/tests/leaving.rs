@@ -30,15 +30,7 @@ fn never_ending() -> (Arc<Notify>, impl Handler) {
 
 /// The entry of a worker that died without anybody left to notice.
 async fn leave_a_dead_member(memory: &Memory, topic: &Topic, group: &str, ttl_ms: u64) -> EntryKey {
-    let member = Member {
-        beat: 7,
-        topics: vec![topic.uid.clone()],
-        slots: 1,
-        ttl_ms,
-        beat_at: None,
-        running: Vec::new(),
-        in_use: Default::default(),
-    };
+    let member = Member { beat: 7, topics: vec![topic.uid.clone()], slots: 1, ttl_ms, ..Member::default() };
     let key = EntryKey::member(&group.parse().expect("a name"), "dead-0");
     let write = Write { key: key.clone(), expect: None, value: Some(member.encode()) };
     memory.commit(write).await.expect("the entry is written");

@@ -89,3 +89,21 @@ async fn g8_a_stopping_worker_reports_what_is_done_while_its_last_handler_runs()
     });
     assert_eq!(counts.done, 2);
 }
+
+#[tokio::test]
+async fn what_follows_a_message_is_added_once_by_whatever_way_it_is_pushed() {
+    let mill = Sawmill::open("memory:").await.unwrap();
+    mill.create_topic("t").await.unwrap();
+    let order = mill.push("t", "order").await.unwrap();
+    let bill = || Push::new("bill").follows(order, "bill");
+    let ids = mill.push_many("t", [bill(), bill(), Push::new("note").follows(order, "note")]).await.unwrap();
+    assert!(ids[0] == ids[1] && ids[0] != ids[2] && ids[0] != order);
+    assert_eq!(mill.producer("t").await.unwrap().push(bill()).await.unwrap(), ids[0]);
+    assert_eq!(mill.push("t", bill().key("k")).await.unwrap(), ids[0], "the first one stays");
+    assert_eq!(mill.peek("t", "default", 10).await.unwrap().len(), 3);
+
+    let refused = mill.push("t", bill().unique("bill")).await.unwrap_err();
+    assert!(refused.to_string().contains("leave out"), "{refused}");
+    let refused = mill.draft("t", [bill()]).await.unwrap_err();
+    assert!(refused.to_string().contains("within a transaction"), "{refused}");
+}

@@ -185,21 +185,41 @@ impl Log for Broken {
         Ok(backlog)
     }
 
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
-        match self.fault {
-            Fault::TrimsTheYoung => self.inner.trim(topic, shard, upto, END_OF_TIME).await,
-            Fault::TrimsBeyondThePosition => {
-                let one_more = Position::from_number(Position::least_number(upto)? + 1);
-                self.inner.trim(topic, shard, &[one_more], before).await
-            }
-            Fault::TrimsUpToTheLast => {
-                let last = upto.iter().max_by_key(|position| position.number().unwrap_or(0));
-                self.inner
-                    .trim(topic, shard, last.map(std::slice::from_ref).unwrap_or_default(), before)
-                    .await
-            }
-            _ => self.inner.trim(topic, shard, upto, before).await,
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
+        let mut spoiled = Vec::new();
+        for (shard, upto) in upto.iter().enumerate() {
+            let last = || upto.iter().max_by_key(|position| position.number().unwrap_or(0)).cloned();
+            spoiled.push(match self.fault {
+                Fault::TrimsBeyondThePosition if !upto.is_empty() => {
+                    vec![Position::from_number(Position::least_number(upto)? + 1)]
+                }
+                Fault::TrimsUpToTheLast => last().into_iter().collect(),
+                Fault::TrimsByWhatItWasTold => {
+                    let mut notes = self.notes.lock().expect("nobody panics while holding it");
+                    let told = notes.trimmed.entry(shard).or_default();
+                    *told = (*told).max(Position::least_number(upto)?);
+                    vec![Position::from_number(*told)]
+                }
+                _ => upto.clone(),
+            });
         }
+        let before = if self.fault == Fault::TrimsTheYoung { END_OF_TIME } else { before };
+        if self.fault != Fault::TrimsByWhatItWasTold {
+            return self.inner.trim(topic, &spoiled, before).await;
+        }
+        // As one that drops all of a topic at once, when it believes that nobody needs anything.
+        let ends = self.inner.positions(topic, END_OF_TIME).await?;
+        let passed = ends.iter().zip(0..).all(|(end, shard)| {
+            let notes = self.notes.lock().expect("nobody panics while holding it");
+            notes.trimmed.get(&shard).copied().unwrap_or(0) >= end.number().unwrap_or(0)
+        });
+        if !passed {
+            return Ok(vec![0; upto.len()]);
+        }
+        let ends: Vec<Vec<Position>> = ends.into_iter().map(|end| vec![end]).collect();
+        let mut dropped = self.inner.trim(topic, &ends, before).await?;
+        dropped.truncate(upto.len());
+        Ok(dropped)
     }
 
     fn news(&self, topic: &Topic) -> Hints {

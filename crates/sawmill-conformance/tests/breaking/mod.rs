@@ -35,6 +35,7 @@ pub(crate) enum Fault {
     TrimsTheYoung,
     TrimsBeyondThePosition,
     TrimsUpToTheLast,
+    TrimsByWhatItWasTold,
     CountsInAnotherOrder,
     FindsOnlyWhatIsReadable,
     SeeksToTheEnd,
@@ -82,6 +83,8 @@ pub(crate) struct Notes {
     aside: Vec<Record>,
     read: usize,
     skipped: bool,
+    /// Up to which number of each shard it was told that nothing is needed.
+    trimmed: BTreeMap<usize, u64>,
 }
 
 /// One handle on an engine with one fault.

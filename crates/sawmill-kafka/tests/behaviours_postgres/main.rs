@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
 #![allow(dead_code, reason = "what the tests share is also for those that are left out")]
 
-#[path = "../support/pair.rs"]
-mod pair;
 mod place;
 #[path = "../support/mod.rs"]
 mod server;

@@ -3,17 +3,17 @@
 
 use sawmill::engine::Namespace;
 use sawmill::{OpenOptions, Sawmill};
+use sawmill_conformance::pair::Pair;
 use sawmill_kafka::{Kafka, KafkaEngine};
 use sawmill_postgres::{Postgres, PostgresEngine};
 
-use crate::pair::Pair;
 use crate::server::{elsewhere, or_end, postgres, random, server};
 
 /// What it is called when a test fails.
 pub(crate) const ENGINE: &str = "kafka with postgres";
 
 /// Its two seams.
-pub(crate) type Shelf = Pair;
+pub(crate) type Shelf = Pair<Kafka, Postgres>;
 
 /// A namespace that one test has to itself.
 pub(crate) struct Place {

@@ -1,6 +1,5 @@
 //! The behaviours that the library promises, each shown by a test that is named after its id, on PostgreSQL: the same tests
-//! as on SQLite, on another place. Left out are those that are about SQLite's locks, and about what is trimmed at once: here a
-//! table is emptied when all of it may go.
+//! as on SQLite, on another place. Left out are those that are about SQLite's locks.
 #![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
 
 mod place;
@@ -55,6 +54,8 @@ mod slots;
 mod support;
 #[path = "../../../sawmill-sqlite/tests/behaviours/tap.rs"]
 mod tap;
+#[path = "../../../sawmill-sqlite/tests/behaviours/trim.rs"]
+mod trim;
 #[path = "../../../sawmill-sqlite/tests/behaviours/trouble.rs"]
 mod trouble;
 #[path = "../../../sawmill-sqlite/tests/behaviours/unique.rs"]

@@ -1,7 +1,7 @@
 //! Both engines, memory and a real one, for behaviours that are shown on each: with a clock that can be moved, a count of
 //! appends, and switches that make calls fail.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -37,6 +37,10 @@ struct Switches {
     appends_fail: Mutex<Option<(ErrorKind, bool)>>,
     /// Commits to entries whose keys begin so are refused.
     refused: Mutex<Option<String>>,
+    /// Of this shard nothing is read.
+    hidden: Mutex<Option<u16>>,
+    promotes_slowly: AtomicBool,
+    promoting: AtomicUsize,
 }
 
 /// One store of each engine.
@@ -74,6 +78,21 @@ impl Store {
     /// From now on commits to entries whose keys begin so are refused; none if not set.
     pub(crate) fn refuse_commits(&self, prefix: Option<&str>) {
         *self.switches.refused.lock().unwrap() = prefix.map(str::to_owned);
+    }
+
+    /// From now on nothing of this shard is read; of all again, if not set.
+    pub(crate) fn hide_shard(&self, shard: Option<u16>) {
+        *self.switches.hidden.lock().unwrap() = shard;
+    }
+
+    /// From now on promoting takes a while.
+    pub(crate) fn promote_slowly(&self) {
+        self.switches.promotes_slowly.store(true, Ordering::SeqCst);
+    }
+
+    /// How many are promoting just now.
+    pub(crate) fn promoting(&self) -> usize {
+        self.switches.promoting.load(Ordering::SeqCst)
     }
 
     /// All keys of the ledger that begin so.
@@ -144,13 +163,25 @@ impl Log for Store {
         }
     }
     async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
-        self.log.read(topic, wants).await
+        let hidden = *self.switches.hidden.lock().unwrap();
+        let mut blocks = self.log.read(topic, wants).await?;
+        for (block, want) in blocks.iter_mut().zip(wants).filter(|(_, want)| Some(want.shard) == hidden) {
+            let (messages, span, end) = (Vec::new(), Span::default(), want.after.clone());
+            *block = Block { messages, span, end, more: false };
+        }
+        Ok(blocks)
     }
     async fn reread(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
         self.log.reread(topic, shard, span).await
     }
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
-        self.log.promote(topic, now, limit).await
+        self.switches.promoting.fetch_add(1, Ordering::SeqCst);
+        if self.switches.promotes_slowly.load(Ordering::SeqCst) {
+            SystemClock.sleep(Duration::from_millis(300)).await;
+        }
+        let promoted = self.log.promote(topic, now, limit).await;
+        self.switches.promoting.fetch_sub(1, Ordering::SeqCst);
+        promoted
     }
     async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
         self.log.find(topic, id).await
@@ -161,8 +192,8 @@ impl Log for Store {
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {
         self.log.backlog(topic, after).await
     }
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
-        self.log.trim(topic, shard, upto, before).await
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
+        self.log.trim(topic, upto, before).await
     }
     fn news(&self, topic: &Topic) -> Hints {
         self.log.news(topic)

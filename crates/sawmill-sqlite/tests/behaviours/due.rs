@@ -10,6 +10,22 @@ use crate::both::both;
 use crate::desk::Desk;
 use crate::support::{LONG_TTL, POLL, Peek, Place, eventually, key_per_shard, topic};
 
+/// A program may end as soon as its worker has. On an engine that cannot tell what it has already, a promotion that is cut short leaves
+/// messages twice.
+#[tokio::test]
+async fn a_worker_that_leaves_finishes_what_it_promotes() {
+    for store in both() {
+        let mill = store.mill();
+        topic(&mill, "orders", 1).await;
+        store.promote_slowly();
+        let handler = |_: Context| async {};
+        let worker = mill.worker("orders").ttl(LONG_TTL).poll(POLL).start(handler).await.unwrap();
+        eventually("something is promoted", async || store.promoting() > 0).await;
+        worker.stop().await;
+        assert_eq!(store.promoting(), 0, "{}", store.engine);
+    }
+}
+
 #[tokio::test]
 async fn c3_nothing_starts_before_it_is_due_and_a_shard_goes_by_due_time() {
     let place = Place::new();

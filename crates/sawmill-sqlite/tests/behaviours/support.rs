@@ -113,15 +113,7 @@ impl Peek {
 
     /// Adds a member that does nothing and never beats again.
     pub(crate) async fn join_silently(&self, name: &str) -> WorkerId {
-        let member = Member {
-            beat: 1,
-            topics: Vec::new(),
-            slots: 1,
-            ttl_ms: 10_000,
-            beat_at: None,
-            running: Vec::new(),
-            in_use: Default::default(),
-        };
+        let member = Member { beat: 1, slots: 1, ttl_ms: 10_000, ..Member::default() };
         let key = EntryKey::member(&self.group, name);
         let write = Write { key, expect: None, value: Some(member.encode()) };
         assert!(matches!(self.store.commit(write).await.unwrap(), Commit::Done(_)));

@@ -186,8 +186,8 @@ impl Log for Tap {
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {
         self.log()?.backlog(topic, after).await
     }
-    async fn trim(&self, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> Result<u64> {
-        self.log()?.trim(topic, shard, upto, before).await
+    async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
+        self.log()?.trim(topic, upto, before).await
     }
     fn news(&self, topic: &Topic) -> Hints {
         self.hints(self.store.news(topic))

@@ -2,8 +2,6 @@
 //! ledger in ZooKeeper: the same tests as on SQLite alone, on another place. Left out are those that are about SQLite's locks.
 #![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
 
-#[path = "../support/pair.rs"]
-mod pair;
 mod place;
 #[path = "../support/mod.rs"]
 mod server;

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
 use sawmill::{OpenOptions, Result, Sawmill};
+use sawmill_conformance::pair::Pair;
 use sawmill_sqlite::{Sqlite, SqliteEngine};
 use sawmill_zookeeper::Zookeeper;
 use tempfile::TempDir;
 
-use crate::pair::{Pair, namespace_of};
 use crate::server::{elsewhere, server_or_end};
 
 /// What it is called when a test fails.
 pub(crate) const ENGINE: &str = "sqlite with zookeeper";
 
 /// Its two seams.
-pub(crate) type Shelf = Pair<Sqlite>;
+pub(crate) type Shelf = Pair<Sqlite, Zookeeper>;
 
 /// A database in a folder that is removed with it; the ledger has a namespace that belongs to the folder.
 pub(crate) struct Place {
@@ -55,7 +55,8 @@ async fn open(path: &Path, namespace: &Namespace) -> Result<Shelf> {
     let mut hasher = DefaultHasher::new();
     path.hash(&mut hasher);
     let url = server_or_end("behaviours").parse().unwrap();
-    let ledger = Zookeeper::open(&url, &namespace_of(hasher.finish(), namespace)).await?;
+    let there = format!("{:016x}.{}", hasher.finish(), namespace.as_str()).parse().unwrap();
+    let ledger = Zookeeper::open(&url, &there).await?;
     Ok(Pair { log: Sqlite::open(path, namespace)?, ledger })
 }
 

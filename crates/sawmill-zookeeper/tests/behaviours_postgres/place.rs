@@ -3,17 +3,17 @@
 
 use sawmill::engine::Namespace;
 use sawmill::{OpenOptions, Sawmill};
+use sawmill_conformance::pair::Pair;
 use sawmill_postgres::{Postgres, PostgresEngine};
 use sawmill_zookeeper::{Zookeeper, ZookeeperEngine};
 
-use crate::pair::Pair;
 use crate::server::{elsewhere, postgres, random, server_or_end};
 
 /// What it is called when a test fails.
 pub(crate) const ENGINE: &str = "postgres with zookeeper";
 
 /// Its two seams.
-pub(crate) type Shelf = Pair<Postgres>;
+pub(crate) type Shelf = Pair<Postgres, Zookeeper>;
 
 /// A namespace that one test has to itself.
 pub(crate) struct Place {

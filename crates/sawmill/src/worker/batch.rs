@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::Span;
-
 use super::item::Start;
 use super::recover::note_starts;
 use super::slot::{Attempt, Ending, judge};
@@ -12,6 +10,7 @@ use super::{Shared, Work};
 use crate::clock::Moment;
 use crate::env::breathe;
 use crate::handler::{Batch, Context, share_out};
+use crate::trace::HandleSpan;
 
 /// Takes batches from the bench until nothing is ready.
 pub(super) async fn run(shared: Arc<Shared>, batch: Batch) {
@@ -35,7 +34,7 @@ pub(super) async fn run(shared: Arc<Shared>, batch: Batch) {
         if !note_starts(&shared, &starts) {
             continue;
         }
-        let spans: Vec<Span> = starts.iter().map(|start| shared.saw_start(start, now)).collect();
+        let spans: Vec<HandleSpan> = starts.iter().map(|start| shared.saw_start(start, now)).collect();
         let endings = handle(&shared, &starts, now).await;
         let ends = starts.iter().zip(endings).zip(&spans);
         let verdicts: Vec<_> =

@@ -13,6 +13,8 @@ use crate::ledger::{Commit, EntryKey, Version, Write};
 use crate::member::{InUse, Member, beat_interval, lease};
 use crate::planted::{self, Bug};
 
+/// How long the tender may take to finish what it is at when the worker leaves.
+const TENDING: Duration = Duration::from_secs(5);
 /// How often new notes may cause a beat of their own.
 const NEWS_EVERY: Duration = Duration::from_secs(1);
 
@@ -38,6 +40,7 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
         topics: shared.topics().iter().map(|topic| topic.uid.clone()).collect(),
         slots: u32::try_from(shared.builder.slots).unwrap_or(u32::MAX),
         ttl_ms: shared.builder.ttl.as_millis() as u64,
+        ordered: shared.builder.ordered,
         beat_at: Some(env.wall()),
         running: shared.site.notes.list(),
         in_use: in_use(shared, &holds),
@@ -145,6 +148,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
         };
     }
     leave(&shared, &registered).await;
+    // Where an engine cannot tell what it has already, a program that ended in the middle of a promotion would leave messages twice.
+    env.within(TENDING, shared.tender_done.cancelled()).await;
     if let Some(journal) = &shared.journal {
         journal.close();
     }

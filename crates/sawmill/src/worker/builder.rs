@@ -337,6 +337,7 @@ impl WorkerBuilder {
             stop,
             abort: CancellationToken::new(),
             foreman_done: CancellationToken::new(),
+            tender_done: CancellationToken::new(),
             drains: AtomicU64::new(0),
             drained: watch::Sender::new(0),
             ended: CancellationToken::new(),

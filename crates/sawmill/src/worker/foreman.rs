@@ -223,7 +223,14 @@ impl Foreman {
     async fn promote_due(&self) -> Result<()> {
         let (log, env) = (self.shared.builder.mill.log(), self.shared.env());
         for topic in self.shared.topics() {
-            while log.promote(&topic, env.wall(), PROMOTE_MOST).await?.moved == PROMOTE_MOST {}
+            loop {
+                let now = env.wall();
+                let promoted = log.promote(&topic, now, PROMOTE_MOST).await?;
+                // An engine may move fewer than it is allowed to, and says when the next one is due.
+                if promoted.moved == 0 || promoted.next_due.is_none_or(|due| due > now) {
+                    break;
+                }
+            }
         }
         Ok(())
     }

@@ -124,8 +124,9 @@ impl Foreman {
             entries.extend(shared.builder.mill.ledger().list(&EntryKey::cancels(topic)).await?);
         }
         let unwanted = Arc::new(Unwanted::named_by(&entries));
+        // First told, then dropped: what comes back to the bench in between has heard of it.
+        shared.site.cancels.send_replace(unwanted.clone());
         shared.bench().cancel(&unwanted);
-        shared.site.cancels.send_replace(unwanted);
         for source in &mut self.sources {
             source.cancels = counted(source).or(source.cancels);
         }

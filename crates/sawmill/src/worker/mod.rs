@@ -131,6 +131,7 @@ struct Shared {
     /// Drop what runs, then leave.
     abort: CancellationToken,
     foreman_done: CancellationToken,
+    tender_done: CancellationToken,
     drains: AtomicU64,
     drained: watch::Sender<u64>,
     ended: CancellationToken,

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tracing::Span;
 
-use super::item::Start;
+use super::item::{Start, Verdict};
 use super::recover::note_starts;
 use super::slot::{self, Attempt, Ending, judge, late_text};
 use super::{Shared, Work, Worker, WorkerBuilder};
@@ -18,6 +17,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::Context;
 use crate::outcome::Outcome;
+use crate::trace::HandleSpan;
 
 /// How long a job may take if nothing else was said.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -153,8 +153,13 @@ pub struct Job {
     answer: oneshot::Sender<Answer>,
 }
 
-/// What the program says, and where to say whether it counts.
-type Answer = (Outcome, oneshot::Sender<bool>);
+/// What the program says of a job.
+enum Answer {
+    /// What became of it, and where to say whether that counts.
+    Ended(Outcome, oneshot::Sender<bool>),
+    /// Nobody has begun with it.
+    NotBegun,
+}
 
 /// Until when a job may be answered.
 struct Time {
@@ -200,15 +205,26 @@ impl Job {
     pub async fn outcome(self, outcome: Outcome) -> Result<()> {
         let Job { context, time, answer } = self;
         let (say, counts) = oneshot::channel();
-        if answer.send((outcome, say)).is_ok() && counts.await == Ok(true) {
+        if answer.send(Answer::Ended(outcome, say)).is_ok() && counts.await == Ok(true) {
             return Ok(());
         }
         Err(time.late(&context))
     }
 
-    /// Asks for more time: at least this much from now on.
+    /// Nobody has begun with it, nor will: it is the next to be pulled, as if it had never been taken. It does not count as an
+    /// attempt, and an at-most-once group has it run, too.
+    pub fn give_back(self) {
+        // If the worker has ended meanwhile, it has given everything back by itself.
+        let _ = self.answer.send(Answer::NotBegun);
+    }
+
+    /// Asks for more time: at least this much from now on. An error of the kind [`Late`](ErrorKind::Late) means what it means
+    /// for [`done`](Job::done).
     pub fn extend(&self, more: Duration) -> Result<()> {
         let now = self.context.source.site.mill.env().now();
+        if self.answer.is_closed() || self.context.cancelled.is_cancelled() {
+            return Err(self.time.late(&self.context));
+        }
         let mut until = self.time.until();
         match &mut *until {
             Some(until) if *until > now => {
@@ -243,7 +259,7 @@ impl Time {
 /// A job as the worker sees it.
 struct Attended {
     start: Start,
-    span: Span,
+    span: HandleSpan,
     context: Context,
     time: Arc<Time>,
 }
@@ -261,10 +277,15 @@ async fn attend(shared: Arc<Shared>, job: Attended, answered: oneshot::Receiver<
     let ending = tokio::select! {
         biased;
         answer = answered => match answer {
-            Ok((outcome, say)) => {
+            Ok(Answer::Ended(outcome, say)) => {
                 counts = Some(say);
                 Ending::Said(outcome)
             }
+            // On the bench nobody would look again whether it was cancelled.
+            Ok(Answer::NotBegun) if shared.site.cancels.borrow().contains(&start.item.message) => {
+                Ending::Cancelled
+            }
+            Ok(Answer::NotBegun) => return put_back(&shared, start, &span),
             Err(_) => Ending::Failed("the job was dropped without an answer".to_owned()),
         },
         () = shared.abort.cancelled() => Ending::Dropped,
@@ -289,5 +310,88 @@ async fn attend(shared: Arc<Shared>, job: Attended, answered: oneshot::Receiver<
     if let Some(say) = counts {
         // Whoever answered may not wait for this.
         let _ = say.send(wanted);
+    }
+}
+
+/// A message that was taken for nothing goes back to the bench.
+fn put_back(shared: &Arc<Shared>, start: Start, span: &HandleSpan) {
+    shared.site.notes.ended(&start.item.message);
+    shared.saw_end(&start, &Verdict::Untouched, span);
+    shared.bench().put_back(start.item);
+    shared.wake.notify_one();
+    slot::fill(shared);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mill::Sawmill;
+    use crate::worker::Delivery;
+
+    async fn furnished() -> Sawmill {
+        let mill = Sawmill::open("memory:").await.unwrap();
+        mill.create_topic("orders").await.unwrap();
+        mill.push("orders", "x").await.unwrap();
+        mill
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_is_pulled_again_as_if_nothing_had_been() {
+        for delivery in [Delivery::AtLeastOnce, Delivery::AtMostOnce] {
+            let mill = furnished().await;
+            let puller = mill.worker("orders").slots(1).delivery(delivery).pull().await.unwrap();
+            for _ in 0..3 {
+                let job = puller.pull().await.unwrap();
+                assert_eq!(job.context().attempt(), 1);
+                job.give_back();
+            }
+            puller.pull().await.unwrap().done().await.unwrap();
+            let counts = puller.worker().stop().await;
+            assert_eq!((counts.done, counts.failed, counts.dead), (1, 0, 0));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_cancelled_meanwhile_is_not_given_back() {
+        let mill = furnished().await;
+        let puller = mill.worker("orders").poll(Duration::from_millis(10)).pull().await.unwrap();
+        let job = puller.pull().await.unwrap();
+        let mut learnt = puller.worker().shared.site.cancels.subscribe();
+        mill.cancel("orders", job.context().id()).await.unwrap();
+        learnt.changed().await.unwrap();
+        job.give_back();
+        let counts = puller.worker().stop().await;
+        assert_eq!((counts.done, counts.failed, counts.dead), (0, 0, 0));
+        let status = mill.status("orders", "default").await.unwrap();
+        assert_eq!(status.waiting + status.claimed + status.retrying, 0, "{status:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_by_one_that_leaves_is_anothers() {
+        let mill = furnished().await;
+        let puller = mill.worker("orders").pull().await.unwrap();
+        let job = puller.pull().await.unwrap();
+        let stop = async {
+            puller.worker().stop().await;
+        };
+        let give_back = async { job.give_back() };
+        tokio::join!(stop, give_back);
+        let other = mill.worker("orders").pull().await.unwrap();
+        assert_eq!(other.pull().await.unwrap().context().attempt(), 1);
+    }
+
+    #[tokio::test]
+    async fn there_is_no_more_time_for_what_is_lost() {
+        let mill = furnished().await;
+        let puller = mill.worker("orders").pull().await.unwrap();
+        let job = puller.pull().await.unwrap();
+        job.extend(Duration::from_secs(600)).unwrap();
+        puller.worker().abort().await;
+        assert_eq!(job.extend(Duration::from_secs(600)).unwrap_err().kind(), ErrorKind::Late);
+        // Lost without the end of the worker.
+        let other = mill.worker("orders").pull().await.unwrap();
+        let job = other.pull().await.unwrap();
+        job.context.cancelled.cancel();
+        assert_eq!(job.extend(Duration::from_secs(600)).unwrap_err().kind(), ErrorKind::Late);
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span};
 
 use super::item::{Copy, Start, Verdict};
 use super::recover::note_starts;
@@ -20,6 +19,7 @@ use crate::observe::{TARGET, event};
 use crate::outcome::Outcome;
 use crate::retry::{Failure, Next};
 use crate::shard::Fate;
+use crate::trace::HandleSpan;
 
 /// After how many messages a slot lets other tasks run, in case its handlers never wait.
 const BREATH: u32 = 32;
@@ -82,7 +82,7 @@ async fn run(shared: Arc<Shared>) {
         let mut attempt = Attempt::new(&shared, now);
         let context = attempt.context(&start);
         let unwanted = cancel::cancelled(&shared.site.cancels, &start.item.message);
-        let ending = attempt.run(|| handler.call(context), unwanted).instrument(span.clone()).await;
+        let ending = span.around(attempt.run(|| handler.call(context), unwanted)).await;
         let verdict = judge(&shared, &start, ending, &span);
         finished = Some((start.source, start.item, verdict, now));
     }
@@ -180,7 +180,7 @@ const UNFINISHED: &str = "the handler has not finished the message within its tr
     engine's `finish_within` in it";
 
 /// What follows from how a handler ended, by the group's rules.
-pub(super) fn judge(shared: &Shared, start: &Start, ending: Ending, span: &Span) -> Verdict {
+pub(super) fn judge(shared: &Shared, start: &Start, ending: Ending, span: &HandleSpan) -> Verdict {
     let verdict = span.in_scope(|| verdict(shared, start, ending));
     shared.saw_end(start, &verdict, span);
     verdict

@@ -50,6 +50,7 @@ struct Tended {
 
 /// Tends the worker's topics until the worker leaves.
 pub(super) async fn run(shared: Arc<Shared>) {
+    let _done = shared.tender_done.clone().drop_guard();
     let env = shared.env().clone();
     let first_trim = env.now() + env.dice().jitter(TRIM_EVERY);
     let tended = |topic| Tended {
@@ -85,7 +86,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
             biased;
             () = shared.foreman_done.cancelled() => return,
             () = env.sleep(pause.max(Duration::from_millis(1))) => {}
-            _ = news.next(), if holds_any => env.sleep(SHORTEST_PAUSE.min(pause)).await,
+            _ = news.next(), if holds_any => tokio::select! {
+                biased;
+                () = shared.foreman_done.cancelled() => return,
+                () = env.sleep(SHORTEST_PAUSE.min(pause)) => {}
+            },
             // One who has gone may have had the duty.
             () = shared.tend.notified() => topics.iter_mut().for_each(|tended| tended.check_at = Moment::default()),
         }

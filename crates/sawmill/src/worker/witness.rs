@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tracing::Span;
 use tracing::field::Empty;
 
 use super::item::{Copy, Failed, Start, Verdict};
@@ -18,6 +17,7 @@ use crate::observe::{self, GroupMeters, TARGET, TopicMeters, event, outcome, spa
 use crate::retry::Failure;
 use crate::shard::{Fate, Tally};
 use crate::topic::GroupName;
+use crate::trace::HandleSpan;
 
 /// What a worker needs to be watched.
 pub(super) struct Witness {
@@ -82,7 +82,7 @@ impl Shared {
     // ── handlers ──
 
     /// A handler is about to be called. It is to run in the span.
-    pub(super) fn saw_start(&self, start: &Start, now: Moment) -> Span {
+    pub(super) fn saw_start(&self, start: &Start, now: Moment) -> HandleSpan {
         let meters = self.meters(start.source);
         let (item, origin) = (&start.item, &self.sources[start.source].origin);
         meters.started.increment(1);
@@ -97,22 +97,24 @@ impl Shared {
             worker: self.me(),
             attempt: item.attempt(),
         });
-        tracing::info_span!(
-            target: TARGET,
-            span::HANDLE,
-            topic = %origin.topic,
-            group = %origin.group,
-            id = %item.message.origin(),
-            attempt = item.attempt(),
-            token = start.token.0,
-            worker = %self.me(),
-            outcome = Empty,
-        )
+        HandleSpan::new(&item.message, origin, item.attempt(), || {
+            tracing::info_span!(
+                target: TARGET,
+                span::HANDLE,
+                topic = %origin.topic,
+                group = %origin.group,
+                id = %item.message.origin(),
+                attempt = item.attempt(),
+                token = start.token.0,
+                worker = %self.me(),
+                outcome = Empty,
+            )
+        })
     }
 
     /// A handler has ended, and this follows.
-    pub(super) fn saw_end(&self, start: &Start, verdict: &Verdict, span: &Span) {
-        span.record("outcome", outcome_of(verdict));
+    pub(super) fn saw_end(&self, start: &Start, verdict: &Verdict, span: &HandleSpan) {
+        span.end(outcome_of(verdict), error_in(verdict));
         let next = next_in(verdict);
         if let Some((next, failure)) = next {
             let meters = self.meters(start.source);
@@ -331,6 +333,18 @@ fn outcome_of(verdict: &Verdict) -> &'static str {
         Verdict::Copy(Copy::Retry { counted: true, .. }, _) => outcome::RETRIED,
         Verdict::Copy(Copy::Retry { .. }, _) | Verdict::Again { failure: None, .. } => outcome::SNOOZED,
         Verdict::Untouched => outcome::UNTOUCHED,
+    }
+}
+
+/// What was wrong, if the attempt failed.
+fn error_in(verdict: &Verdict) -> Option<&str> {
+    match verdict {
+        Verdict::Again { failure: Some(failure), .. } | Verdict::Copy(_, Some(failure)) => {
+            Some(&failure.error)
+        }
+        Verdict::Copy(Copy::Dead { reason }, None) => Some(reason),
+        Verdict::Settled(Fate::Dropped) => Some("given up"),
+        _ => None,
     }
 }
 

@@ -1,0 +1,32 @@
+//! What may be wrong with a ring that works all the same.
+
+use sawmill::clock::Timestamp;
+use sawmill::{Finding, Result};
+
+use crate::store::{Cassandra, read};
+
+impl Cassandra {
+    pub(crate) async fn troubles(&self) -> Result<Vec<Finding>> {
+        let mut findings = Vec::new();
+        // Where settings cannot be read (ScyllaDB has no such table), nothing is said of them.
+        let setting = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
+        let settings = self.link().query(setting).await.and_then(crate::link::Answer::rows::<(String,)>);
+        let is_periodic = settings.is_ok_and(|rows| rows.iter().any(|(value,)| value == "periodic"));
+        if is_periodic && !self.link().replicated {
+            findings.push(Finding::new(
+                "durability",
+                "the node answers before its disk has what it was told (commitlog_sync: periodic), and no other node has a copy: \
+                 a crash loses the last seconds",
+                "keep three copies (ALTER KEYSPACE), or set commitlog_sync: group or batch",
+            ));
+        }
+        let before = self.env().wall();
+        let clock = self.link().query("SELECT toUnixTimestamp(now()) FROM system.local").await;
+        let clock: Vec<(i64,)> = read(clock.and_then(crate::link::Answer::rows))?;
+        let between = (before, self.env().wall());
+        let clock =
+            clock.first().and_then(|(millis,)| u64::try_from(*millis).ok()).map(Timestamp::from_millis);
+        findings.extend(clock.and_then(|clock| Finding::of_clock("the node that answered", clock, between)));
+        Ok(findings)
+    }
+}

@@ -1,0 +1,351 @@
+//! A store under load while a test harms what it stands on: servers are restarted and killed, connections are cut.
+//!
+//! Some push all the time, and two groups of workers run what is pushed: one at least once, one at most once. Whatever the test does
+//! meanwhile, nothing that was acknowledged is lost, nothing is started twice that must not be, and work goes on by itself:
+//!
+//! ```
+//! use std::time::Duration;
+//! use sawmill::{Sawmill, memory::MemoryEngine};
+//! use sawmill_conformance::trial::{Trial, Worst};
+//!
+//! # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+//! # runtime.block_on(async {
+//! let mill = Sawmill::options().engine(MemoryEngine::default()).open("memory:").await.unwrap();
+//! let mut trial = Trial::start(async || mill.clone(), Duration::from_secs(10)).await;
+//! trial.runs(20).await;
+//! // Here a test would do its harm.
+//! trial.recovers("nothing").await;
+//! trial.end(Worst::Once).await;
+//! # });
+//! ```
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sawmill::clock::Moment;
+use sawmill::env::Env;
+use sawmill::{Context, Delivery, Error, ErrorKind, MessageId, Sawmill, Worker};
+use tokio::sync::oneshot;
+
+use crate::history::{Event, History, Recorded};
+
+const TOPIC: &str = "trial";
+/// Each sees every message.
+const GROUPS: [(&str, Delivery); 2] = [("least", Delivery::AtLeastOnce), ("most", Delivery::AtMostOnce)];
+const WORKERS: usize = 2;
+const PUSHERS: usize = 2;
+/// When the harm is over, work goes on within a worker's TTL and so much more.
+const GRACE: Duration = Duration::from_secs(5);
+/// No wait is longer, unless something hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What may have happened to messages at worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Worst {
+    /// Each was run once by each group.
+    Once,
+    /// The group that runs them at least once has run some again: the store has forgotten the latest claims.
+    Again,
+    /// Workers were taken for dead: what they held was run again by the one group, and given up by the other.
+    GivenUp,
+}
+
+/// What was seen when all was over.
+#[derive(Debug, Clone, Copy)]
+pub struct Summary {
+    /// How many messages were acknowledged.
+    pub acknowledged: usize,
+    /// How many pushes were refused, or may have arrived or not.
+    pub failed: usize,
+    /// How many messages the one group has run again.
+    pub again: usize,
+    /// How many messages the other group has given up: they are among its dead letters.
+    pub given_up: usize,
+    /// How often a worker was out and joined anew.
+    pub rejoined: u64,
+    /// The longest time in which no push was acknowledged.
+    pub longest_without_push: Duration,
+    /// The longest time in which one of the groups started nothing.
+    pub longest_without_start: Duration,
+}
+
+/// What happened in one group.
+#[derive(Default)]
+struct Group {
+    events: Mutex<Vec<Recorded>>,
+    /// How often each payload was started: pushes whose outcome is unknown count, too.
+    payloads: Mutex<BTreeMap<Vec<u8>, usize>>,
+}
+
+/// What those who push have seen.
+#[derive(Default)]
+struct Pushed {
+    acknowledged: Mutex<Vec<(MessageId, u64)>>,
+    failed: Mutex<usize>,
+    stop: AtomicBool,
+}
+
+/// A load that goes on until it is told to end.
+pub struct Trial {
+    mill: Sawmill,
+    ttl: Duration,
+    workers: Vec<Worker>,
+    groups: [Arc<Group>; 2],
+    pushed: Arc<Pushed>,
+    /// Each says when it pushes no more.
+    pushers: Vec<oneshot::Receiver<()>>,
+}
+
+impl Trial {
+    /// Begins to push and to work, with the TTL of these workers. `open` opens the store anew, for each of them.
+    pub async fn start(open: impl AsyncFn() -> Sawmill, ttl: Duration) -> Self {
+        let mill = open().await;
+        mill.create_topic(TOPIC).await.expect("a topic");
+        let (groups, mut workers) = ([Arc::new(Group::default()), Arc::new(Group::default())], Vec::new());
+        for ((name, delivery), group) in GROUPS.into_iter().zip(&groups) {
+            for nth in 0..WORKERS {
+                let worker = format!("{name}-{nth}");
+                let mill = open().await;
+                let builder =
+                    mill.worker(TOPIC).group(name).name(&worker).slots(4).ttl(ttl).delivery(delivery);
+                let group = group.clone();
+                let handler = move |context: Context| run(group.clone(), worker.clone(), context);
+                workers.push(builder.start(handler).await.expect("a worker"));
+            }
+        }
+        let (pushed, mut pushers) = (Arc::<Pushed>::default(), Vec::new());
+        for pusher in 0..PUSHERS {
+            let pushing = push(pusher, open().await, pushed.clone());
+            let (ended, end) = oneshot::channel();
+            Env::system().spawn(async move {
+                pushing.await;
+                let _ = ended.send(());
+            });
+            pushers.push(end);
+        }
+        Self { mill, ttl, workers, groups, pushed, pushers }
+    }
+
+    /// How many messages each group has started so far.
+    pub fn starts(&self) -> [usize; 2] {
+        self.groups.each_ref().map(|group| held(&group.payloads).values().sum())
+    }
+
+    /// Waits until each group has started so many more messages.
+    pub async fn runs(&self, more: usize) {
+        let goal = self.starts().map(|starts| starts + more);
+        until("messages are run", || self.starts().iter().zip(goal).all(|(now, goal)| *now >= goal)).await;
+    }
+
+    /// The harm is over now: waits until a new message is taken, and started by both groups. Says how long that took.
+    pub async fn recovers(&mut self, from: &str) {
+        let env = Env::system();
+        let began = env.now();
+        let push = async {
+            for attempt in 0.. {
+                // What was answered with an error may be there: the next is another.
+                match self.mill.push(TOPIC, format!("after {from}, {began:?}, {attempt}")).await {
+                    Ok(id) => return id,
+                    Err(error) => assert_is_of_the_harm(&error),
+                }
+                env.sleep(Duration::from_millis(5)).await;
+            }
+            unreachable!("it is tried without end")
+        };
+        let id = soon("a push", push).await;
+        let taken = env.now().since(began);
+        held(&self.pushed.acknowledged).push((id, now()));
+        for group in &self.groups {
+            until("both groups go on", || group.has_started(id)).await;
+        }
+        let run = env.now().since(began);
+        eprintln!("{from}: a push was taken after {taken:.1?}, and started by both groups after {run:.1?}");
+        assert!(run < self.ttl + GRACE, "{run:?} is too long");
+    }
+
+    /// Ends the load, lets all that waits be run, and holds what happened against what was promised.
+    pub async fn end(mut self, worst: Worst) -> Summary {
+        self.pushed.stop.store(true, Ordering::SeqCst);
+        for pusher in &mut self.pushers {
+            pusher.await.expect("a pusher that ends");
+        }
+        let acknowledged = held(&self.pushed.acknowledged).clone();
+        let mut given_up = [0; 2];
+        for (((name, _), group), given_up) in GROUPS.into_iter().zip(&self.groups).zip(&mut given_up) {
+            let over = async {
+                loop {
+                    let dead = self.dead(name).await;
+                    let started = group.started();
+                    let missing = |id| !started.contains(&id) && !dead.contains(&id);
+                    match acknowledged.iter().filter(|(id, _)| missing(*id)).count() {
+                        0 if self.is_drained(name).await => break dead.len(),
+                        _ => Env::system().sleep(Duration::from_millis(50)).await,
+                    }
+                }
+            };
+            *given_up = match Env::system().within(PATIENCE, over).await {
+                Some(dead) => dead,
+                None => panic!("{}", self.what_is_missing(name, group, &acknowledged).await),
+            };
+        }
+        let mut rejoined = 0;
+        for worker in std::mem::take(&mut self.workers) {
+            rejoined += worker.stop().await.rejoined;
+        }
+        let [least, most] = &self.groups;
+        let summary = Summary {
+            acknowledged: acknowledged.len(),
+            failed: *held(&self.pushed.failed),
+            again: held(&least.payloads).values().map(|times| times - 1).sum(),
+            given_up: given_up[1],
+            rejoined,
+            longest_without_push: longest_pause(acknowledged.iter().map(|(_, at)| *at)),
+            longest_without_start: longest_pause(least.start_times()).max(longest_pause(most.start_times())),
+        };
+        eprintln!("{summary:?}");
+        assert_eq!(given_up[0], 0, "given up, though they may be run again");
+        none("started twice", most.history().check_at_most_once());
+        let doubled = held(&most.payloads).iter().filter(|(_, times)| **times > 1).count();
+        assert_eq!(doubled, 0, "messages of one push were started twice");
+        if worst < Worst::Again {
+            none("started again without need", least.history().check_second_starts_have_a_reason());
+        }
+        if worst < Worst::GivenUp {
+            assert_eq!(summary.given_up, 0, "no worker died, but messages were given up");
+        }
+        summary
+    }
+
+    async fn dead(&self, group: &str) -> HashSet<MessageId> {
+        let letters = self.mill.dead_letters(TOPIC, group).await.expect("dead letters");
+        let letters = letters.list(usize::MAX).await.expect("a list of dead letters");
+        letters.iter().map(|letter| letter.id()).collect()
+    }
+
+    async fn is_drained(&self, group: &str) -> bool {
+        let status = self.mill.status(TOPIC, group).await.expect("a status");
+        status.waiting + status.claimed + status.retrying == 0
+    }
+
+    async fn what_is_missing(&self, name: &str, group: &Group, acknowledged: &[(MessageId, u64)]) -> String {
+        let (started, dead) = (group.started(), self.dead(name).await);
+        let missing =
+            acknowledged.iter().filter(|(id, _)| !started.contains(id) && !dead.contains(id)).count();
+        let status = self.mill.status(TOPIC, name).await;
+        format!("of {} acknowledged {missing} were not run by {name}: {status:?}", acknowledged.len())
+    }
+}
+
+impl Group {
+    fn note(&self, event: Event) {
+        held(&self.events).push(Recorded { at: now(), event });
+    }
+
+    fn history(&self) -> History {
+        History::new(held(&self.events).clone())
+    }
+
+    fn started(&self) -> HashSet<MessageId> {
+        held(&self.events).iter().filter_map(|recorded| started(&recorded.event)).collect()
+    }
+
+    fn has_started(&self, id: MessageId) -> bool {
+        held(&self.events).iter().rev().any(|recorded| started(&recorded.event) == Some(id))
+    }
+
+    fn start_times(&self) -> Vec<u64> {
+        let events = held(&self.events);
+        events
+            .iter()
+            .filter(|recorded| started(&recorded.event).is_some())
+            .map(|recorded| recorded.at)
+            .collect()
+    }
+}
+
+fn started(event: &Event) -> Option<MessageId> {
+    match event {
+        Event::Started { id, .. } => Some(*id),
+        _ => None,
+    }
+}
+
+/// A handler that notes what it does.
+async fn run(group: Arc<Group>, worker: String, context: Context) {
+    let id = context.id();
+    *held(&group.payloads).entry(context.payload().to_vec()).or_default() += 1;
+    group.note(Event::Started { id, key: None, worker: worker.clone(), attempt: context.attempt() });
+    Env::system().sleep(Duration::from_millis(2)).await;
+    group.note(Event::Finished { id, worker, ok: true });
+}
+
+/// Pushes until it is told to stop. What fails is not pushed again: so no payload is there twice.
+async fn push(pusher: usize, mill: Sawmill, pushed: Arc<Pushed>) {
+    let mut round = 0;
+    while !pushed.stop.load(Ordering::SeqCst) {
+        round += 1;
+        let batch: Vec<String> = (0..1 + round % 7).map(|nth| format!("{pusher} {round} {nth}")).collect();
+        match mill.push_many(TOPIC, batch).await {
+            Ok(ids) => {
+                let now = now();
+                held(&pushed.acknowledged).extend(ids.into_iter().map(|id| (id, now)));
+            }
+            Err(error) => {
+                assert_is_of_the_harm(&error);
+                *held(&pushed.failed) += 1;
+            }
+        }
+        Env::system().sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn assert_is_of_the_harm(error: &Error) {
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error:?}");
+}
+
+fn none(what: &str, violations: Vec<String>) {
+    let some = &violations[..violations.len().min(5)];
+    assert!(violations.is_empty(), "{what}: {} violations: {some:?}", violations.len());
+}
+
+/// In nanoseconds, on the clock of this process.
+fn now() -> u64 {
+    Env::system().now().since(Moment::default()).as_nanos() as u64
+}
+
+fn longest_pause(times: impl IntoIterator<Item = u64>) -> Duration {
+    let mut times: Vec<u64> = times.into_iter().collect();
+    times.sort_unstable();
+    let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max();
+    Duration::from_nanos(longest.unwrap_or_default())
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    Env::system().within(PATIENCE, future).await.unwrap_or_else(|| panic!("{what} did not happen"))
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let waiting = async {
+        while !condition() {
+            Env::system().sleep(Duration::from_millis(2)).await;
+        }
+    };
+    soon(what, waiting).await;
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_pause_is_between_two_that_follow_each_other() {
+        assert_eq!(longest_pause([7, 1, 3, 20]), Duration::from_nanos(13));
+        assert_eq!(longest_pause([5]), Duration::ZERO);
+    }
+}
