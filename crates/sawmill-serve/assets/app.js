@@ -2,7 +2,7 @@
 // the page as text, never as markup.
 
 const main = document.getElementById("main");
-const state = { session: null, groups: [], source: null, render: null, topics: [] };
+const state = { session: null, groups: [], source: null, render: null, turn: 0 };
 
 // ── building ──
 
@@ -31,10 +31,12 @@ function facts(pairs) {
 }
 
 function button(text, act, attributes = {}) {
+  // A disabled button would lose the focus.
   return el("button", { type: "button", ...attributes, on: { click: async (event) => {
     const pressed = event.currentTarget;
-    pressed.disabled = true;
-    try { await act(); } catch (error) { toast(error.message); } finally { pressed.disabled = false; }
+    if (pressed.ariaBusy) return;
+    pressed.ariaBusy = "true";
+    try { await act(); } catch (error) { toast(error.message); } finally { pressed.ariaBusy = null; }
   } } }, text);
 }
 
@@ -82,7 +84,12 @@ const verdict = (group) =>
 
 function payload(message) {
   if (message.payload == null) return `(${message.payload_bytes} bytes, base 64) ${message.payload_base64 ?? ""}`;
-  try { return JSON.stringify(JSON.parse(message.payload), null, 2); } catch { return message.payload; }
+  try {
+    const meant = JSON.parse(message.payload);
+    // Numbers that JavaScript cannot hold, and names that are there twice, are shown as they were sent.
+    const isSame = JSON.stringify(meant) === message.payload.replace(/("(?:[^"\\]|\\.)*")|\s+/g, "$1");
+    return isSame ? JSON.stringify(meant, null, 2) : message.payload;
+  } catch { return message.payload; }
 }
 
 // ── the server ──
@@ -104,18 +111,27 @@ async function call(method, path, body) {
 
 const place = (topic, group) => `topics/${encodeURIComponent(topic)}/groups/${encodeURIComponent(group)}`;
 const isAdmin = () => state.session?.access === "admin";
+const mayLook = () => state.session?.access !== "w";
 
 function watch() {
   state.source?.close();
-  const live = document.getElementById("live");
+  const live = (text, isGood = false) => {
+    const node = document.getElementById("live");
+    node.classList.toggle("good", isGood);
+    if (node.textContent !== text) node.textContent = text;
+  };
   const source = new EventSource("api/v1/events");
   source.addEventListener("status", (event) => {
-    live.textContent = "live";
+    live("live", true);
     state.groups = JSON.parse(event.data).groups;
     state.render?.();
   });
-  source.addEventListener("trouble", (event) => { live.textContent = JSON.parse(event.data).error; });
-  source.addEventListener("error", () => { live.textContent = "connection lost, trying again"; });
+  source.addEventListener("trouble", (event) => { live(JSON.parse(event.data).error); });
+  source.addEventListener("error", () => {
+    live("connection lost, trying again");
+    // It was sent away, and does not try again by itself.
+    if (source.readyState === EventSource.CLOSED && state.source === source) setTimeout(restart, 2000);
+  });
   state.source = source;
 }
 
@@ -148,8 +164,8 @@ function ask(title, text, yes) {
 
 const link = (path, text) => el("a", { href: `#/${path}` }, text);
 const topicLink = (topic) => link(`topic/${encodeURIComponent(topic)}`, topic);
-const deadLink = (group) => group.group == null ? "–" :
-  link(`dead/${encodeURIComponent(group.topic)}/${encodeURIComponent(group.group)}`, count(group.dead));
+const deadLink = (group) => group.group == null ? "–" : group.dead === 0 ? "0" :
+  el("a", { class: "bad", href: `#/dead/${encodeURIComponent(group.topic)}/${encodeURIComponent(group.group)}` }, count(group.dead));
 
 const GROUP_COLUMNS = [["Topic"], ["Group"], ["Waiting", 1], ["Oldest", 1], ["Claimed", 1], ["Retrying", 1], ["Dead", 1], ["Rate", 1], ["Finished"], ["Workers", 1], ["Verdict"]];
 
@@ -161,10 +177,17 @@ const groupCells = (group) => [
 
 // Drawing anew must not take the focus from whoever uses the keyboard.
 function redraw(node, ...children) {
-  const old = document.activeElement;
-  const key = node.contains(old) ? old.getAttribute("href") : null;
+  const links = () => [...node.querySelectorAll("a")];
+  const old = document.activeElement, href = old.getAttribute("href");
+  const alike = links().filter((link) => link.getAttribute("href") === href);
   node.replaceChildren(...children);
-  if (key) [...node.querySelectorAll("a")].find((other) => other.getAttribute("href") === key)?.focus();
+  if (alike.includes(old)) links().filter((link) => link.getAttribute("href") === href)[alike.indexOf(old)]?.focus({ preventScroll: true });
+}
+
+// Who waited for an answer asks whether another page was opened meanwhile.
+function turn() {
+  const mine = state.turn;
+  return () => mine !== state.turn;
 }
 
 function overview() {
@@ -265,7 +288,9 @@ async function deadPage(topic, group) {
 
 async function letterPage(topic, group, id) {
   state.render = null;
+  const isOver = turn();
   const letter = await call("GET", `${place(topic, group)}/dead/${encodeURIComponent(id)}`);
+  if (isOver()) return;
   const back = `dead/${encodeURIComponent(topic)}/${encodeURIComponent(group)}`;
   const act = (how, said) => async () => {
     if (how === "drop" && !await ask("Drop for good?", `Drop letter ${id}. This cannot be undone.`, "Drop")) return;
@@ -293,14 +318,29 @@ function allDead() {
   state.render();
 }
 
-function loginPage() {
+// A page of its own, for those to whom nothing can be shown.
+function bare(title, ...children) {
   state.render = null;
-  const field = el("input", { type: "password", id: "token", autocomplete: "current-password", required: true, "aria-label": "Token", size: 40 });
+  document.getElementById("nav").replaceChildren();
+  const live = document.getElementById("live");
+  live.classList.remove("good");
+  live.textContent = "";
+  document.title = `${title} · Sawmill`;
+  main.replaceChildren(el("h1", {}, title), ...children);
+}
+
+function pushOnlyPage() {
+  bare("This token is for pushing", el("p", {}, "It allows to push messages, and not to look at anything. Log out, and log in with a token of access ",
+    el("code", {}, "r"), ", ", el("code", {}, "rw"), " or ", el("code", {}, "admin"), "."));
+}
+
+function loginPage() {
+  const field = el("input", { type: "password", id: "token", autocomplete: "current-password", required: true, "aria-label": "Token" });
   const form = el("form", { class: "row", on: { submit: async (event) => {
     event.preventDefault();
     try { await call("POST", "session", { token: field.value }); field.value = ""; await start(); } catch (error) { toast(error.message); }
   } } }, field, el("button", {}, "Log in"));
-  main.replaceChildren(el("h1", {}, "Log in"), el("p", {}, "With a token from "), el("pre", {}, "sawmill token create --access admin"), form);
+  bare("Log in", el("p", {}, "With a token from ", el("code", {}, "sawmill token create --access admin")), form);
   field.focus();
 }
 
@@ -309,7 +349,10 @@ function loginPage() {
 const PAGES = [["", "Overview", overview], ["workers", "Workers", workersPage], ["dead", "Dead letters", allDead]];
 
 async function route() {
+  state.turn += 1;
+  const isOver = turn();
   if (!state.session?.signed_in) return loginPage();
+  if (!mayLook()) return pushOnlyPage();
   const parts = location.hash.replace(/^#\/?/, "").split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
   const [page, ...rest] = parts;
   document.getElementById("nav").replaceChildren(...PAGES.map(([path, name]) =>
@@ -320,9 +363,11 @@ async function route() {
     else if (page === "letter" && rest.length === 3) await letterPage(...rest);
     else (PAGES.find(([path]) => path === page) ?? PAGES[0])[2]();
   } catch (error) {
+    if (isOver()) return;
     state.render = null;
     main.replaceChildren(el("h1", {}, "That did not work"), el("p", {}, error.message));
   }
+  if (isOver()) return;
   document.title = `${main.querySelector("h1")?.textContent ?? "Sawmill"} · Sawmill`;
 }
 
@@ -330,15 +375,18 @@ async function start() {
   state.source?.close();
   state.session = await call("GET", "session");
   document.getElementById("logout").hidden = !(state.session.signed_in && state.session.needs_token);
-  if (state.session.signed_in) watch();
+  if (state.session.signed_in && mayLook()) watch();
   await route();
 }
+
+const restart = () => start().catch(() => setTimeout(restart, 2000));
 
 document.getElementById("logout").addEventListener("click", async () => {
   try { await call("DELETE", "session"); await start(); } catch (error) { toast(error.message); }
 });
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
-addEventListener("hashchange", () => route().then(() => main.focus({ preventScroll: true })));
+// Who was faster than the page stays where they went.
+addEventListener("hashchange", () => route().then(() => { if (!main.contains(document.activeElement)) main.focus({ preventScroll: true }); }));
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, dialog")) return;
   const search = document.getElementById("search");

@@ -5,10 +5,9 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use sawmill::ErrorKind;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a handler returns.
 pub(crate) type Answer<T = Response> = Result<T, Problem>;
@@ -87,15 +86,46 @@ fn advice(kind: ErrorKind) -> (StatusCode, &'static str) {
     }
 }
 
-/// The body of a request; an empty one is taken as one that says nothing.
-pub(crate) fn read<T: DeserializeOwned>(body: &Bytes) -> Answer<T> {
-    let bytes: &[u8] = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(bytes).map_err(|error| {
+/// The body of a request, an object; an empty one is taken as one that says nothing.
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
+    let body = body.trim_ascii_start();
+    let read = match body.first() {
+        None => serde_json::from_slice(b"{}"),
+        Some(b'{') => serde_json::from_slice(body),
+        // A list of values in the order of the fields would be taken, too.
+        Some(_) => serde_json::from_slice(body)
+            .and_then(|_: IgnoredAny| Err(serde_json::Error::custom("it is JSON, but not an object"))),
+    };
+    read.map_err(|error| {
         Problem::bad(
             format!("the body cannot be understood: {error}"),
             "send JSON as /openapi.json describes it",
         )
     })
+}
+
+/// What may be left out, but is not nothing: who sends `null` may have lost what was meant.
+pub(crate) fn said<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(from).map(Some)
+}
+
+/// A whole number, also as those write it who have no other numbers than such with a point: `3.0`.
+pub(crate) fn whole<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    let number = serde_json::Number::deserialize(from)?;
+    // Beyond this, numbers with a point are not exact.
+    let rounded =
+        number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=2f64.powi(53)).contains(float));
+    let whole =
+        number.as_u64().or(rounded.map(|float| float as u64)).and_then(|whole| T::try_from(whole).ok());
+    whole.map(Some).ok_or_else(|| D::Error::custom(format!("{number} cannot be used here")))
 }
 
 /// What is asked for in the query of the URL.
@@ -117,6 +147,14 @@ fn asked<T: DeserializeOwned>(uri: &Uri) -> Result<Asked<T>, Problem> {
             "write the parameters as /openapi.json describes them",
         )),
     }
+}
+
+/// A count within bounds.
+pub(crate) fn at_most(name: &str, value: usize, most: usize) -> Answer<usize> {
+    if value > most {
+        return Err(Problem::bad(format!("{name} is {value}"), format!("give a number from 0 to {most}")));
+    }
+    Ok(value)
 }
 
 /// A number of seconds within bounds.

@@ -1,17 +1,18 @@
 //! Dead letters: searched, looked at, resent and dropped.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use sawmill::{DeadLetters, MessageId, Which};
+use sawmill::{DeadLetter, DeadLetters, MessageId, Which};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::App;
-use crate::answer::{Answer, Asked, Problem, read};
+use crate::answer::{Answer, Asked, Problem, at_most, read, said};
 use crate::groups;
 use crate::view::LetterView;
 
@@ -38,17 +39,22 @@ pub(crate) async fn list(
     Path((topic, group)): GroupPath,
     Asked(Search { search, limit }): Asked<Search>,
 ) -> Answer {
-    let limit = limit.unwrap_or(100).min(MOST_LISTED);
+    let limit = at_most("limit", limit.unwrap_or(100), MOST_LISTED)?;
     let search = search.filter(|text| !text.is_empty());
     let letters = open(&app, &topic, &group).await?;
-    // One more than is shown says whether there are more.
-    let read = if search.is_some() { MOST_SEARCHED } else { limit + 1 };
-    let letters = letters.list(read).await?;
-    let searched = letters.len();
-    let found = letters.iter().map(|letter| LetterView::new(&topic, &group, letter));
-    let found = found.filter(|letter| search.as_ref().is_none_or(|text| letter.says(text)));
-    let mut found: Vec<LetterView> = found.take(limit + 1).map(LetterView::shortened).collect();
-    let more = found.len() > limit || search.is_some() && searched == MOST_SEARCHED;
+    let (mut found, mut searched) = (Vec::new(), 0);
+    let see = |letter: DeadLetter| {
+        searched += 1;
+        let letter = LetterView::new(&topic, &group, &letter);
+        if search.as_ref().is_none_or(|text| letter.says(text)) {
+            found.push(letter.shortened());
+        }
+        // One more than is shown says whether there are more.
+        let is_enough = found.len() > limit || searched >= MOST_SEARCHED;
+        if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    letters.each(see).await?;
+    let more = found.len() > limit || searched >= MOST_SEARCHED;
     found.truncate(limit);
     Ok(Json(json!({ "letters": found, "more": more })).into_response())
 }
@@ -65,13 +71,15 @@ pub(crate) async fn show(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WhichBody {
+    #[serde(default, deserialize_with = "said")]
     ids: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "said")]
     all: Option<bool>,
 }
 
 fn which(body: &Bytes) -> Answer<Which> {
     match read(body)? {
-        WhichBody { ids: Some(ids), all: None | Some(false) } if !ids.is_empty() => {
+        WhichBody { ids: Some(ids), all: None } if !ids.is_empty() => {
             let ids: sawmill::Result<Vec<MessageId>> = ids.iter().map(|id| id.parse()).collect();
             Ok(Which::Ids(ids?))
         }

@@ -12,9 +12,9 @@ use futures_util::stream;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::App;
 use crate::answer::{Answer, Problem};
 use crate::guard::Caller;
+use crate::{App, Door};
 
 /// How often it is told.
 const EVERY: Duration = Duration::from_secs(2);
@@ -54,10 +54,13 @@ impl Watcher {
                 () = self.app.env.sleep(EVERY) => {}
             }
         }
-        // What the store cannot say now it says later.
-        if let Caller::Holder(grant) = &self.caller
-            && let Ok(None) = self.app.tokens.grant(&grant.id).await
-        {
+        let is_let_in = match &self.caller {
+            Caller::Anybody => self.app.door().await == Door::Open,
+            // What the store cannot say now it says later.
+            Caller::Holder(grant) => !matches!(self.app.tokens.grant(&grant.id).await, Ok(None)),
+            Caller::Stranger => false,
+        };
+        if !is_let_in {
             return None;
         }
         let caller = self.caller.clone();

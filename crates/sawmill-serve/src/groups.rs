@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use bytes::Bytes;
-use sawmill::{GroupName, MessageId, Since};
+use sawmill::{GroupName, MessageId, Since, TopicName};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -66,6 +66,9 @@ pub(crate) async fn workers(
     Extension(caller): Extension<Caller>,
     Asked(asked): Asked<Workers>,
 ) -> Answer {
+    if let Some(topic) = &asked.topic {
+        topic.parse::<TopicName>()?;
+    }
     let mut members = match &asked.group {
         Some(group) => app.mill.members(group).await?,
         None => app.mill.all_members().await?,

@@ -9,18 +9,16 @@ use axum::extract::{RawPathParams, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use sawmill::{Access, Grant};
 
 use crate::answer::{Answer, Problem};
 use crate::session::{COOKIE, CSRF_HEADER, cookie};
-use crate::{App, Door, secret};
+use crate::{App, Door, body, secret};
 
 /// Longer than the longest wait of a pull.
 const LONGEST_ANSWER: std::time::Duration = std::time::Duration::from_secs(90);
-/// How much of a body that is too long is read and dropped, so that its sender gets to hear why.
-const MOST_DROPPED: usize = 64 << 20;
+/// The most bytes of a body that anybody may send who has no token.
+const MOST_OF_STRANGERS: usize = 4 << 10;
 
 /// What everything that is answered says to browsers: nothing from elsewhere, no scripts but the page's own, no frames.
 const HEADERS: [(HeaderName, &str); 7] = [
@@ -126,7 +124,8 @@ pub(crate) async fn admit(
     next: Next,
 ) -> Response {
     match admitted(&app, need, request).await {
-        Ok(request) => match app.env.within(LONGEST_ANSWER, next.run(request)).await {
+        // Its body has a place in memory until it is answered.
+        Ok((request, _place)) => match app.env.within(LONGEST_ANSWER, next.run(request)).await {
             Some(response) => response,
             None => Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -139,7 +138,7 @@ pub(crate) async fn admit(
     }
 }
 
-async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<Request> {
+async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<(Request, body::Place)> {
     let params: RawPathParams = request.extract_parts().await.map_err(|_| {
         Problem::bad("the path is no text", "write names with letters, digits, '.', '_' and '-'")
     })?;
@@ -148,12 +147,16 @@ async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<Request
         check_need(caller, need, topic.as_deref())?;
     }
     if is_safe(request.method()) {
-        return Ok(request);
+        return Ok((request, body::Place::default()));
     }
     check_content(request.headers())?;
+    let most = match need {
+        Need::Nothing => app.options.most_bytes.min(MOST_OF_STRANGERS),
+        _ => app.options.most_bytes,
+    };
     let (parts, body) = request.into_parts();
-    let body = whole(app, &parts.headers, body).await?;
-    Ok(Request::from_parts(parts, Body::from(body)))
+    let (body, place) = body::whole(app, most, &parts.headers, body).await?;
+    Ok((Request::from_parts(parts, Body::from(body)), place))
 }
 
 fn check_need(caller: &Caller, need: Need, topic: Option<&str>) -> Answer<()> {
@@ -246,8 +249,9 @@ fn check_content(headers: &HeaderMap) -> Answer<()> {
 }
 
 async fn caller(app: &App, method: &Method, headers: &HeaderMap, peer: &str) -> Answer<Caller> {
-    if app.options.door == Door::Open {
+    if app.door().await == Door::Open {
         take(app, peer)?;
+        check_direct(headers)?;
         return Ok(Caller::Anybody);
     }
     let bearer = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
@@ -262,9 +266,11 @@ async fn caller(app: &App, method: &Method, headers: &HeaderMap, peer: &str) -> 
             return Ok(Caller::Stranger);
         }
     };
-    // Who tries out tokens does not get to ask the store more often than others.
-    if !app.tokens.knows(token) {
-        take(app, peer)?;
+    // Who tries out tokens does not get to ask the store more often than others, and keeps nobody out whose token was good.
+    let tries = format!("tries {peer}");
+    let is_known = app.tokens.knows(token);
+    if !is_known {
+        take(app, &tries)?;
     }
     let Some(grant) = app.tokens.check(token).await? else {
         return match bearer {
@@ -276,10 +282,27 @@ async fn caller(app: &App, method: &Method, headers: &HeaderMap, peer: &str) -> 
             )),
         };
     };
+    if !is_known {
+        app.rates.give_back(&tries);
+    }
     if bearer.is_none() && !is_safe(method) {
         check_csrf(headers, token)?;
     }
     Ok(Caller::Holder(Arc::new(grant)))
+}
+
+/// Where everybody is let in who can use this machine, a proxy on it would let in the world.
+fn check_direct(headers: &HeaderMap) -> Answer<()> {
+    let is_passed_on = |name: &HeaderName| {
+        matches!(name.as_str(), "forwarded" | "via" | "x-real-ip")
+            || name.as_str().starts_with("x-forwarded-")
+    };
+    let Some(name) = headers.keys().find(|name| is_passed_on(name)) else { return Ok(()) };
+    Err(Problem::new(
+        StatusCode::FORBIDDEN,
+        format!("this came through a proxy, as its header {name} says, and there are no tokens yet"),
+        "make a token with `sawmill token create --access admin` and send it: without one, only programs on the same machine are let in",
+    ))
 }
 
 /// A cookie is sent by the browser whoever asks; this header by the page alone.
@@ -297,48 +320,6 @@ fn check_csrf(headers: &HeaderMap, token: &str) -> Answer<()> {
 
 fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
-}
-
-/// The whole body, if it is not too long and does not take too long.
-async fn whole(app: &App, headers: &HeaderMap, mut body: Body) -> Answer<Bytes> {
-    let most = app.options.most_bytes;
-    let said = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let reading = async {
-        let (mut bytes, mut dropped) = (BytesMut::new(), 0);
-        let mut is_too_long = said.is_some_and(|length: usize| length > most);
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| {
-                Problem::bad(format!("the body was cut short: {error}"), "send all of it")
-            })?;
-            let Ok(data) = frame.into_data() else { continue };
-            is_too_long |= bytes.len() + data.len() > most;
-            if !is_too_long {
-                bytes.extend_from_slice(&data);
-                continue;
-            }
-            bytes.clear();
-            dropped += data.len();
-            if dropped > MOST_DROPPED {
-                break;
-            }
-        }
-        match is_too_long {
-            false => Ok(bytes.freeze()),
-            true => Err(Problem::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the body is longer than {most} bytes"),
-                "send less at once",
-            )),
-        }
-    };
-    let slow = || {
-        Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            format!("the body did not arrive within {:?}", app.options.patience),
-            "send it faster, or less at once",
-        )
-    };
-    app.env.within(app.options.patience, reading).await.ok_or_else(slow)?
 }
 
 #[cfg(test)]

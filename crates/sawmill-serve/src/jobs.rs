@@ -4,16 +4,17 @@
 //! nobody has asked for a while: what it has in hand goes to others, and what is out can still be answered.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use sawmill::clock::Moment;
 use sawmill::env::Env;
-use sawmill::{Delivery, Job, Puller, RetryPolicy, Sawmill};
+use sawmill::{Delivery, ErrorKind, Job, Puller, RetryPolicy, Sawmill};
 use tokio::sync::OnceCell;
 
 use crate::answer::{Answer, Problem};
@@ -29,6 +30,8 @@ const LOOK: Duration = Duration::from_secs(5);
 const KEPT: Duration = Duration::from_secs(60);
 /// How long those who have one message wait for more.
 const LINGER: Duration = Duration::from_millis(10);
+/// Who has so many bytes of messages is given no more at once.
+const ENOUGH_BYTES: usize = 16 << 20;
 
 /// What a worker goes by.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,24 +50,59 @@ pub(crate) struct Ask {
     pub(crate) limit: Duration,
 }
 
-/// A job that is handed out.
+/// A job that is handed out. Who hangs up before it is sent never had it: it is given back when this is dropped.
 pub(crate) struct Handed {
     pub(crate) receipt: String,
     pub(crate) context: sawmill::Context,
+    worker: Arc<PullWorker>,
+    out: Arc<Mutex<HashMap<String, Out>>>,
+    is_sent: bool,
+}
+
+impl Handed {
+    /// The answer with its receipt is on its way.
+    pub(crate) fn sent(mut self) {
+        self.is_sent = true;
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if self.is_sent {
+            return;
+        }
+        let out = locked(&self.out).remove(&self.receipt);
+        if let Some(out) = out {
+            self.worker.has_unasked.store(true, Ordering::SeqCst);
+            out.job.give_back();
+        }
+    }
 }
 
 pub(crate) struct Jobs {
     mill: Sawmill,
     env: Env,
     idle: Duration,
+    linger: Duration,
     workers: Mutex<BTreeMap<Terms, Arc<PullWorker>>>,
-    out: Mutex<HashMap<String, Out>>,
+    /// Workers that were told to leave and wait for what is out.
+    leaving: Arc<Mutex<Vec<Arc<PullWorker>>>>,
+    out: Arc<Mutex<HashMap<String, Out>>>,
 }
 
 struct PullWorker {
     puller: OnceCell<Puller>,
     asking: AtomicUsize,
     asked: Mutex<Moment>,
+    /// It was given back what nobody has asked for since: others shall have it soon.
+    has_unasked: AtomicBool,
+}
+
+impl PullWorker {
+    fn is_idle(&self, now: Moment, idle: Duration) -> bool {
+        let is_long = || now.since(*locked(&self.asked)) > idle;
+        self.asking.load(Ordering::SeqCst) == 0 && (self.has_unasked.load(Ordering::SeqCst) || is_long())
+    }
 }
 
 /// A job that is out.
@@ -89,7 +127,8 @@ impl Drop for Asking<'_> {
 
 impl Jobs {
     pub(crate) fn new(mill: Sawmill, env: Env) -> Self {
-        Self { mill, env, idle: IDLE, workers: Mutex::default(), out: Mutex::default() }
+        let (workers, leaving, out) = (Mutex::default(), Arc::default(), Arc::default());
+        Self { mill, env, idle: IDLE, linger: LINGER, workers, leaving, out }
     }
 
     /// The next messages; none if none came in time.
@@ -101,7 +140,14 @@ impl Jobs {
                 Ok(puller) => puller,
                 Err(error) => {
                     self.forget(terms, &asking.worker);
-                    return Err(error.into());
+                    let is_other = error.kind() == ErrorKind::Invalid;
+                    let problem = Problem::from(error);
+                    // All else was looked at before: others of this group go by other rules.
+                    return Err(if is_other {
+                        Problem { status: StatusCode::CONFLICT, ..problem }
+                    } else {
+                        problem
+                    });
                 }
             };
             let mut pulls: FuturesUnordered<_> = (0..ask.most).map(|_| puller.pull_for(ask.limit)).collect();
@@ -111,9 +157,13 @@ impl Jobs {
                 // It has stopped: it was idle in the moment before, or its topic is gone, which the next one is told.
                 Some(Some(None)) => self.forget(terms, &asking.worker),
                 Some(Some(Some(job))) => {
-                    let mut handed = vec![self.hand_out(terms, job, ask.limit)];
-                    while let Some(Some(Some(job))) = self.env.within(LINGER, pulls.next()).await {
-                        handed.push(self.hand_out(terms, job, ask.limit));
+                    let mut bytes = job.context().payload().len();
+                    let mut handed = vec![self.hand_out(&asking, terms, job, ask.limit)];
+                    while bytes < ENOUGH_BYTES
+                        && let Some(Some(Some(job))) = self.env.within(self.linger, pulls.next()).await
+                    {
+                        bytes += job.context().payload().len();
+                        handed.push(self.hand_out(&asking, terms, job, ask.limit));
                     }
                     return Ok(handed);
                 }
@@ -123,7 +173,7 @@ impl Jobs {
 
     fn ask(&self, terms: &Terms) -> Answer<Asking<'_>> {
         let mut workers = locked(&self.workers);
-        if workers.len() >= MOST_WORKERS && !workers.contains_key(terms) {
+        if workers.len() + locked(&self.leaving).len() >= MOST_WORKERS && !workers.contains_key(terms) {
             return Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 format!("this server pulls for {MOST_WORKERS} groups already"),
@@ -132,9 +182,11 @@ impl Jobs {
         }
         let worker = workers.entry(terms.clone()).or_insert_with(|| {
             let asked = Mutex::new(self.env.now());
-            Arc::new(PullWorker { puller: OnceCell::new(), asking: AtomicUsize::new(0), asked })
+            let (puller, asking, has_unasked) = Default::default();
+            Arc::new(PullWorker { puller, asking, asked, has_unasked })
         });
         worker.asking.fetch_add(1, Ordering::SeqCst);
+        worker.has_unasked.store(false, Ordering::SeqCst);
         Ok(Asking { jobs: self, worker: worker.clone() })
     }
 
@@ -160,16 +212,29 @@ impl Jobs {
         let mut workers = locked(&self.workers);
         if workers.get(terms).is_some_and(|there| Arc::ptr_eq(there, worker)) {
             workers.remove(terms);
+            self.leave(worker.clone());
         }
     }
 
-    fn hand_out(&self, terms: &Terms, job: Job, limit: Duration) -> Handed {
+    /// Has a worker leave when all that is out of it is answered or late. Until then it is known, as it may have to leave at once.
+    fn leave(&self, worker: Arc<PullWorker>) {
+        locked(&self.leaving).push(worker.clone());
+        let leaving = self.leaving.clone();
+        self.env.spawn(async move {
+            if let Some(puller) = worker.puller.get() {
+                puller.worker().stop().await;
+            }
+            locked(&leaving).retain(|other| !Arc::ptr_eq(other, &worker));
+        });
+    }
+
+    fn hand_out(&self, asking: &Asking<'_>, terms: &Terms, job: Job, limit: Duration) -> Handed {
         let dice = self.env.dice();
         let receipt = format!("{:016x}{:016x}", dice.roll(), dice.roll());
         let context = job.context().clone();
         let out = Out { topic: terms.topic.clone(), job, until: self.env.now() + limit };
         locked(&self.out).insert(receipt.clone(), out);
-        Handed { receipt, context }
+        Handed { receipt, context, worker: asking.worker.clone(), out: self.out.clone(), is_sent: false }
     }
 
     /// Takes a job to answer it.
@@ -196,32 +261,20 @@ impl Jobs {
     fn look(&self) {
         let now = self.env.now();
         locked(&self.out).retain(|_, out| out.until + KEPT > now);
-        let mut leaving = Vec::new();
         locked(&self.workers).retain(|_, worker| {
-            let is_idle =
-                worker.asking.load(Ordering::SeqCst) == 0 && now.since(*locked(&worker.asked)) > self.idle;
+            let is_idle = worker.is_idle(now, self.idle);
             if is_idle {
-                leaving.push(worker.clone());
+                self.leave(worker.clone());
             }
             !is_idle
         });
-        for worker in leaving {
-            self.env.spawn(async move {
-                if let Some(puller) = worker.puller.get() {
-                    puller.worker().stop().await;
-                }
-            });
-        }
     }
 
     /// Has all workers leave, and gives back what is out.
     pub(crate) async fn close(&self) {
-        let workers: Vec<_> = std::mem::take(&mut *locked(&self.workers)).into_values().collect();
-        for worker in workers {
-            if let Some(puller) = worker.puller.get() {
-                puller.worker().abort().await;
-            }
-        }
+        let mut workers: Vec<_> = std::mem::take(&mut *locked(&self.workers)).into_values().collect();
+        workers.extend(locked(&self.leaving).iter().cloned());
+        join_all(workers.iter().filter_map(|worker| Some(worker.puller.get()?.worker().abort()))).await;
         locked(&self.out).clear();
     }
 }
@@ -262,6 +315,15 @@ mod tests {
         Ask { most, wait, limit: Duration::from_secs(60) }
     }
 
+    /// The receipt of a job that its client has.
+    async fn pull_one(jobs: &Jobs) -> String {
+        let mut handed = jobs.pull(&terms(), &ask(1, Duration::from_secs(50))).await.unwrap();
+        let handed = handed.remove(0);
+        let receipt = handed.receipt.clone();
+        handed.sent();
+        receipt
+    }
+
     async fn until(jobs: &Jobs, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         let waiting = async {
             while !holds().await {
@@ -275,13 +337,73 @@ mod tests {
     async fn a_worker_that_nobody_asks_leaves_and_what_is_out_can_still_be_answered() {
         let jobs = furnished().await;
         jobs.mill.push("orders", "x").await.unwrap();
-        let handed = jobs.pull(&terms(), &ask(1, Duration::from_secs(50))).await.unwrap();
+        let receipt = pull_one(&jobs).await;
         jobs.env.sleep(Duration::from_millis(5)).await;
         jobs.look();
         assert!(locked(&jobs.workers).is_empty());
-        jobs.take("orders", &handed[0].receipt).unwrap().done().await.unwrap();
+        jobs.take("orders", &receipt).unwrap().done().await.unwrap();
         until(&jobs, "it has left", async || jobs.mill.members("default").await.unwrap().is_empty()).await;
         assert_eq!(jobs.mill.status("orders", "default").await.unwrap().done, 1);
+        until(&jobs, "it is forgotten", async || locked(&jobs.leaving).is_empty()).await;
+    }
+
+    /// The attempt as which the one message is handed out.
+    async fn attempt(jobs: &Jobs) -> u32 {
+        let mut handed = jobs.pull(&terms(), &ask(1, Duration::from_secs(50))).await.unwrap();
+        handed.remove(0).context.attempt()
+    }
+
+    #[tokio::test]
+    async fn what_is_out_of_a_worker_that_leaves_is_given_back_when_the_server_stops() {
+        let jobs = furnished().await;
+        jobs.mill.push("orders", "x").await.unwrap();
+        let receipt = pull_one(&jobs).await;
+        jobs.env.sleep(Duration::from_millis(5)).await;
+        jobs.look();
+        assert_eq!((locked(&jobs.workers).len(), locked(&jobs.leaving).len()), (0, 1));
+        jobs.close().await;
+        assert!(jobs.mill.members("default").await.unwrap().is_empty(), "its end was waited for");
+        assert!(jobs.take("orders", &receipt).is_err());
+        assert_eq!(jobs.mill.status("orders", "default").await.unwrap().retrying, 0);
+        assert_eq!(attempt(&jobs).await, 1, "it has not failed");
+    }
+
+    #[tokio::test]
+    async fn who_hangs_up_before_the_answer_has_taken_nothing() {
+        for at_most_once in [false, true] {
+            let jobs = Jobs { linger: Duration::from_secs(60), ..furnished().await };
+            let terms = Terms { at_most_once, ..terms() };
+            jobs.mill.push("orders", "x").await.unwrap();
+            {
+                let ask = ask(2, Duration::from_secs(50));
+                let taken = until(&jobs, "it is taken", async || !locked(&jobs.out).is_empty());
+                tokio::select! {
+                    _ = jobs.pull(&terms, &ask) => unreachable!("it waits for a second message"),
+                    () = taken => {}
+                }
+            }
+            assert!(locked(&jobs.out).is_empty());
+            let mut handed = jobs.pull(&terms, &ask(1, Duration::from_secs(50))).await.unwrap();
+            assert_eq!(handed.remove(0).context.attempt(), 1);
+            // Nobody asks any more: others get it without having to wait until the worker has long been idle.
+            let jobs = Jobs { idle: Duration::from_secs(3600), ..jobs };
+            jobs.look();
+            until(&jobs, "it has left", async || jobs.mill.members("default").await.unwrap().is_empty())
+                .await;
+            let status = jobs.mill.status("orders", "default").await.unwrap();
+            assert_eq!((status.dead, status.retrying, status.done), (0, 0, 0), "{status:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn long_messages_are_not_all_handed_out_at_once() {
+        let jobs = furnished().await;
+        let long = "x".repeat(ENOUGH_BYTES / 2);
+        for _ in 0..4 {
+            jobs.mill.push("orders", long.clone()).await.unwrap();
+        }
+        let handed = jobs.pull(&terms(), &ask(4, Duration::from_secs(50))).await.unwrap();
+        assert!((1..=2).contains(&handed.len()), "{}", handed.len());
     }
 
     #[tokio::test]

@@ -17,7 +17,8 @@
 //!
 //! # Who may do what
 //!
-//! With [`Door::Open`] everybody who reaches the address may do everything: for loopback alone. With [`Door::Tokens`] each
+//! With [`Door::Open`] everybody who reaches the address may do everything, until the first token is made: for loopback alone,
+//! and not behind a proxy, of which only what it marks as passed on is refused. With [`Door::Tokens`] each
 //! request needs a token, made by [`secret::create`] or `sawmill token create`: as `Authorization: Bearer …`, or in the
 //! cookie that the page's login sets. The store keeps a digest of it. Whatever the door, requests that come from other sites
 //! through somebody's browser are refused: by their `Host` (names that were not allowed, which is how DNS rebinding looks), by
@@ -30,10 +31,12 @@
 
 mod answer;
 mod board;
+mod body;
 mod dead;
 mod events;
 mod groups;
 mod guard;
+mod impatient;
 mod jobs;
 mod listen;
 mod metrics;
@@ -59,7 +62,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use board::Board;
+use body::Room;
 use jobs::Jobs;
+use metrics::Health;
 use rate::Rates;
 use secret::Tokens;
 
@@ -69,7 +74,8 @@ pub const OPENAPI: &str = include_str!("../openapi.json");
 /// Who is let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// Everybody who reaches the address: for loopback alone.
+    /// Everybody who reaches the address, as long as the store has no tokens: for loopback alone. What a proxy marks as
+    /// passed on is refused, as it speaks for others; but not every proxy does.
     Open,
     /// Those who have a token.
     Tokens,
@@ -84,10 +90,14 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// The most bytes of a request's body.
     pub most_bytes: usize,
+    /// The most bytes of the bodies of all requests that are under way; at least as many as one may have.
+    pub most_bytes_together: usize,
     /// The most requests in a second of each token, and of each address without one; twice as many in a burst.
     pub most_per_second: u32,
     /// How long a request may take to arrive.
     pub patience: Duration,
+    /// How long an answer may wait for a client that does not take it. A slow one is let be as long as it takes 32 KiB a second.
+    pub write_patience: Duration,
     /// The most connections at once.
     pub most_connections: usize,
     /// The cookie is for encrypted connections alone: for servers behind one that encrypts.
@@ -102,8 +112,10 @@ impl Default for Options {
             door: Door::Open,
             hosts: Vec::new(),
             most_bytes: 24 << 20,
+            most_bytes_together: 256 << 20,
             most_per_second: 2_000,
             patience: Duration::from_secs(15),
+            write_patience: Duration::from_secs(30),
             most_connections: 1024,
             secure_cookies: false,
             metrics: None,
@@ -130,8 +142,21 @@ struct App {
     producers: Mutex<BTreeMap<String, Producer>>,
     /// Room for those who watch.
     watchers: Arc<Semaphore>,
+    /// Room for bodies.
+    room: Room,
+    health: Health,
     /// Those who wait are sent away.
     closing: CancellationToken,
+}
+
+impl App {
+    /// Who is let in now: the first token that is made closes an open door.
+    async fn door(&self) -> Door {
+        match self.options.door {
+            Door::Open if !self.tokens.exist().await => Door::Open,
+            _ => Door::Tokens,
+        }
+    }
 }
 
 /// The most who watch the page at once.
@@ -147,6 +172,8 @@ impl Server {
             rates: Rates::new(env.clone(), options.most_per_second),
             producers: Mutex::default(),
             watchers: Arc::new(Semaphore::new(MOST_WATCHERS)),
+            room: Room::new(options.most_bytes_together.max(options.most_bytes)),
+            health: Health::default(),
             closing: CancellationToken::new(),
             mill,
             env,

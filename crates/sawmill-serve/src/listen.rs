@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use crate::App;
 use crate::guard::Peer;
+use crate::impatient::Impatient;
 
 /// How long to wait when no connection could be accepted, for want of files, say.
 const BREATHER: Duration = Duration::from_millis(100);
@@ -64,12 +65,13 @@ async fn talk(app: Arc<App>, router: Router, stream: TcpStream, peer: Peer, stop
         request.extensions_mut().insert(peer);
         router.clone().call(request)
     });
+    let taken = Impatient::new(stream, app.env.clone(), app.options.write_patience);
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(app.options.patience)
             .max_buf_size(MOST_HEAD)
-            .serve_connection(TokioIo::new(stream), answer)
+            .serve_connection(TokioIo::new(taken), answer)
     );
     // Who hangs up early, or says nothing, has no answer; nobody else is the worse for it.
     tokio::select! {

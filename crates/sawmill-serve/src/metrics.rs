@@ -3,17 +3,19 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use sawmill::GroupReport;
+use sawmill::clock::Moment;
 use sawmill::observe::metric;
 use serde_json::json;
 
 use crate::App;
-use crate::answer::Answer;
+use crate::answer::{Answer, Problem};
 
 /// A gauge: its name, what it says, and its value for a group.
 type Gauge = (&'static str, &'static str, fn(&GroupReport) -> f64);
@@ -46,8 +48,36 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Answer {
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
-/// Whether the store answers.
+/// How long an answer of the store is good for.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// When the store was last asked whether it answers, and whether it did.
+#[derive(Default)]
+pub(crate) struct Health(tokio::sync::Mutex<Option<(Moment, bool)>>);
+
+impl Health {
+    /// Anybody may ask this, so it is the same question to the store for all who ask in the same second.
+    async fn is_good(&self, app: &App) -> bool {
+        let mut last = self.0.lock().await;
+        if let Some((at, is_good)) = *last
+            && app.env.now().since(at) < FRESH
+        {
+            return is_good;
+        }
+        let asked = app.mill.topics().await;
+        if let Err(error) = &asked {
+            tracing::warn!(%error, "the store does not answer");
+        }
+        *last = Some((app.env.now(), asked.is_ok()));
+        asked.is_ok()
+    }
+}
+
+/// Whether the store answers. Why it does not is nothing to tell strangers.
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Answer {
-    app.mill.topics().await?;
-    Ok(Json(json!({ "ok": true, "version": env!("CARGO_PKG_VERSION") })).into_response())
+    if app.health.is_good(&app).await {
+        return Ok(Json(json!({ "ok": true, "version": env!("CARGO_PKG_VERSION") })).into_response());
+    }
+    let (error, what_to_do) = ("the store does not answer", "look into the log of the server");
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, error, what_to_do))
 }

@@ -1,4 +1,4 @@
-//! The page for operators: three files, part of the program.
+//! The page for operators: four files, part of the program.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -19,6 +19,10 @@ pub(crate) async fn script() -> Response {
 
 pub(crate) async fn style() -> Response {
     file("text/css; charset=utf-8", include_str!("../assets/style.css"))
+}
+
+pub(crate) async fn icon() -> Response {
+    file("image/svg+xml", include_str!("../assets/icon.svg"))
 }
 
 pub(crate) async fn openapi() -> Response {

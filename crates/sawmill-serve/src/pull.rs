@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::App;
-use crate::answer::{Answer, Problem, read, seconds};
+use crate::answer::{Answer, Problem, read, said, seconds, whole};
 use crate::jobs::{Ask, Handed, Terms};
 use crate::topics;
 use crate::view::MessageView;
@@ -33,11 +33,17 @@ const MOST_ERROR: usize = 4 << 10;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PullBody {
+    #[serde(default, deserialize_with = "whole")]
     max: Option<usize>,
+    #[serde(default, deserialize_with = "said")]
     wait_seconds: Option<f64>,
+    #[serde(default, deserialize_with = "said")]
     timeout_seconds: Option<f64>,
+    #[serde(default, deserialize_with = "said")]
     ordered: Option<bool>,
+    #[serde(default, deserialize_with = "said")]
     delivery: Option<DeliveryWanted>,
+    #[serde(default, deserialize_with = "whole")]
     retries: Option<u32>,
 }
 
@@ -94,13 +100,15 @@ pub(crate) async fn pull(
         () = app.closing.cancelled() => Vec::new(),
         jobs = app.jobs.pull(&terms, &ask) => jobs?,
     };
-    let jobs: Vec<JobView> = jobs.into_iter().map(|job| shown(job, &ask)).collect();
-    Ok(Json(json!({ "jobs": jobs })).into_response())
+    let shown: Vec<JobView> = jobs.iter().map(|job| shown(job, &ask)).collect();
+    let response = Json(json!({ "jobs": shown })).into_response();
+    jobs.into_iter().for_each(Handed::sent);
+    Ok(response)
 }
 
-fn shown(Handed { receipt, context }: Handed, ask: &Ask) -> JobView {
+fn shown(Handed { receipt, context, .. }: &Handed, ask: &Ask) -> JobView {
     JobView {
-        receipt,
+        receipt: receipt.clone(),
         message: MessageView::new(context.topic(), context.message()),
         group: context.group().to_string(),
         attempt: context.attempt(),
@@ -130,7 +138,9 @@ pub(crate) async fn done(
 struct FailedBody {
     #[serde(default)]
     error: String,
+    #[serde(default, deserialize_with = "said")]
     retry: Option<bool>,
+    #[serde(default, deserialize_with = "said")]
     after_seconds: Option<f64>,
 }
 

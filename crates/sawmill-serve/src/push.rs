@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -16,14 +15,14 @@ use sawmill::{MessageId, Producer, Push, Timestamp};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
-use crate::answer::{Answer, Problem, read, seconds};
+use crate::answer::{Answer, Problem, read, said, seconds};
+use crate::guard::Caller;
 use crate::{App, locked};
 
 /// The most messages of one push.
 const MOST_MESSAGES: usize = 10_000;
-/// How long an idempotency key is remembered.
-const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// The longest idempotency key, and the longest time that can be named.
 const LONGEST_KEY: usize = 128;
 const LONGEST_DELAY: f64 = 100.0 * 365.25 * 86_400.0;
@@ -32,27 +31,44 @@ const LONGEST_DELAY: f64 = 100.0 * 365.25 * 86_400.0;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body {
-    messages: Option<Vec<One>>,
+    #[serde(default, deserialize_with = "said")]
+    messages: Option<Vec<Box<RawValue>>>,
+    #[serde(default, deserialize_with = "said")]
     payload: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "said")]
     payload_base64: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     key: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     at: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     delay_seconds: Option<f64>,
+    #[serde(default, deserialize_with = "said")]
     headers: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "said")]
     unique: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     unique_seconds: Option<f64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct One {
+    #[serde(default, deserialize_with = "said")]
     payload: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "said")]
     payload_base64: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     key: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     at: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     delay_seconds: Option<f64>,
+    #[serde(default, deserialize_with = "said")]
     headers: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "said")]
     unique: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     unique_seconds: Option<f64>,
 }
 
@@ -79,7 +95,12 @@ impl Body {
         }
         match messages.len() {
             0 => Err(Problem::bad("\"messages\" is empty", "push at least one")),
-            1..=MOST_MESSAGES => Ok(messages),
+            1..=MOST_MESSAGES => {
+                let read = |(nth, one): (usize, Box<RawValue>)| {
+                    read(one.get().as_bytes()).map_err(|problem| problem.of_message(nth))
+                };
+                messages.into_iter().enumerate().map(read).collect()
+            }
             count => Err(Problem::bad(
                 format!("{count} messages are too many at once"),
                 format!("push at most {MOST_MESSAGES} together"),
@@ -131,6 +152,12 @@ impl One {
     }
 }
 
+impl Problem {
+    fn of_message(self, nth: usize) -> Self {
+        Self { error: format!("message {nth}: {}", self.error), ..self }
+    }
+}
+
 /// A string is taken as text, and anything else as the JSON that it is.
 fn payload(json: Option<Box<RawValue>>, base64: Option<String>) -> Answer<Bytes> {
     match (json, base64) {
@@ -170,7 +197,11 @@ pub(crate) fn time(name: &str, text: &str) -> Answer<Timestamp> {
 fn idempotency_key(headers: &HeaderMap) -> Answer<Option<&str>> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     match key.to_str() {
-        Ok(key) if (1..=LONGEST_KEY).contains(&key.len()) => Ok(Some(key)),
+        Ok(key)
+            if (1..=LONGEST_KEY).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()) =>
+        {
+            Ok(Some(key))
+        }
         _ => Err(Problem::bad(
             "the Idempotency-Key cannot be used",
             format!("use from 1 to {LONGEST_KEY} visible ASCII characters"),
@@ -178,29 +209,58 @@ fn idempotency_key(headers: &HeaderMap) -> Answer<Option<&str>> {
     }
 }
 
+/// The id that those of all messages of a push with this key follow from. So nothing has to be remembered of it: when it comes
+/// again, its messages have the ids that are there. The keys of one caller are nothing to others.
+fn root(caller: &Caller, topic: &str, key: &str) -> MessageId {
+    let holder = if let Caller::Holder(grant) = caller { grant.id.as_str() } else { "" };
+    let mut hash = Sha256::new();
+    for part in ["sawmill", "idempotency", holder, topic, key] {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    // No time stands at its beginning: when the key first came is what nobody remembers.
+    let bits = hash.finalize().iter().take(10).fold(0, |bits, byte| bits << 8 | u128::from(*byte));
+    MessageId::from_u128(bits)
+}
+
+/// A problem if this store cannot tell that a message is there already.
+fn check_tells(app: &App) -> Answer<()> {
+    if app.mill.capabilities().idempotent_append {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "this store cannot tell whether a push came before, so an Idempotency-Key would promise too much",
+        "leave it out and have workers know what they have done, or make each message unique",
+    ))
+}
+
 pub(crate) async fn push(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Path(topic): Path<String>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
     let key = idempotency_key(&headers)?;
+    if key.is_some() {
+        check_tells(&app)?;
+    }
+    let root = key.map(|key| root(&caller, &topic, key));
     let messages = read::<Body>(&body)?.messages()?;
     let mut pushes = Vec::with_capacity(messages.len());
     for (nth, one) in messages.into_iter().enumerate() {
         let is_unique = one.unique.is_some();
-        let mut push = one
-            .push()
-            .map_err(|problem| Problem { error: format!("message {nth}: {}", problem.error), ..problem })?;
-        if let Some(key) = key {
+        let mut push = one.push().map_err(|problem| problem.of_message(nth))?;
+        if let Some(root) = root {
             if is_unique {
                 return Err(Problem::bad(
                     format!("message {nth} is unique, and the request has an Idempotency-Key"),
                     "choose one: a unique message is not added twice either",
                 ));
             }
-            // A name of its own for each message: those that a cut request did not add are added when it is repeated.
-            push = push.unique_for(format!("idempotency {nth} {key}"), REMEMBERED);
+            // An id of its own for each message: those that a cut request did not add are added when it is repeated.
+            push = push.follows(root, &nth.to_string());
         }
         pushes.push(push);
     }

@@ -56,6 +56,13 @@ impl Rates {
         bucket.left -= 1.0;
         true
     }
+
+    /// That request was not one to be counted.
+    pub(crate) fn give_back(&self, caller: &str) {
+        if let Some(bucket) = locked(&self.buckets).get_mut(caller) {
+            bucket.left = (bucket.left + 1.0).min(2.0 * self.per_second);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +74,8 @@ mod tests {
         let rates = Rates::new(Env::system(), 1);
         assert_eq!([rates.take("a"), rates.take("a"), rates.take("a")], [true, true, false]);
         assert!(rates.take("b"));
+        rates.give_back("a");
+        assert_eq!([rates.take("a"), rates.take("a")], [true, false]);
     }
 
     #[test]

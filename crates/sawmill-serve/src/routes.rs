@@ -63,6 +63,7 @@ fn all() -> Vec<Route> {
         get "/" open => page::index;
         get "/assets/app.js" open => page::script;
         get "/assets/style.css" open => page::style;
+        get "/assets/icon.svg" open => page::icon;
     }
 }
 
@@ -91,4 +92,21 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), guard::door))
         .with_state(app)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q21_what_a_route_needs_is_what_its_description_says() {
+        let document: serde_json::Value = serde_json::from_str(crate::OPENAPI).unwrap();
+        for Route { method, path, need, .. } in all() {
+            let access = match need {
+                Need::Nothing => "open",
+                Need::Access(access) | Need::Everywhere(access) => access.name(),
+            };
+            assert_eq!(document["paths"][path][method]["x-access"], access, "{method} {path}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -71,6 +72,14 @@ fn digest(purpose: &str, id: &str, secret: &str) -> String {
     format!("sha256:{hex}")
 }
 
+/// True if this is the secret of the grant, found out in the same time if there is no grant.
+fn is_of(grant: Option<&Grant>, id: &str, secret: &str) -> bool {
+    // Nothing has this digest, and it is as long as any.
+    let nothing = format!("sha256:{:064}", 0);
+    let is_same = same(&digest("token", id, secret), grant.map_or(&nothing, |grant| &grant.digest));
+    is_same && grant.is_some()
+}
+
 /// The id and the secret of a token, if it is written like one.
 fn parts(token: &str) -> Option<(&str, &str)> {
     token.strip_prefix(PREFIX)?.split_once('_').filter(|(id, secret)| id.len() <= 40 && secret.len() <= 100)
@@ -81,26 +90,45 @@ pub(crate) struct Tokens {
     mill: Sawmill,
     env: Env,
     seen: Mutex<BTreeMap<String, (Moment, Option<Grant>)>>,
+    /// When the store was last asked whether there are any.
+    asked: tokio::sync::Mutex<Option<Moment>>,
+    exist: AtomicBool,
 }
 
 impl Tokens {
     pub(crate) fn new(mill: Sawmill, env: Env) -> Self {
-        Self { mill, env, seen: Mutex::default() }
+        Self { mill, env, seen: Mutex::default(), asked: Default::default(), exist: false.into() }
     }
 
     /// The grant of a token; `None` if it is none, or was revoked.
     pub(crate) async fn check(&self, token: &str) -> sawmill::Result<Option<Grant>> {
         let Some((id, secret)) = parts(token) else { return Ok(None) };
         let grant = self.grant(id).await?;
-        let given = digest("token", id, secret);
-        let kept = grant.as_ref().map_or("sha256:none", |grant| &grant.digest);
-        let is_same = same(&given, kept);
-        Ok(grant.filter(|_| is_same))
+        Ok(grant.as_ref().filter(|_| is_of(grant.as_ref(), id, secret)).cloned())
     }
 
-    /// True if the store need not be asked for the grant of this token.
+    /// True if this token was good when the store was last asked, however long ago: who sends it is not trying out tokens.
     pub(crate) fn knows(&self, token: &str) -> bool {
-        parts(token).is_some_and(|(id, _)| matches!(self.remembered(id), Some(Some(_))))
+        let Some((id, secret)) = parts(token) else { return false };
+        let grant = locked(&self.seen).get(id).and_then(|(_, grant)| grant.clone());
+        is_of(grant.as_ref(), id, secret)
+    }
+
+    /// True if the store has tokens, or had some: what was closed once stays closed. It is asked now and then; what it cannot
+    /// say now it says later.
+    pub(crate) async fn exist(&self) -> bool {
+        // One asks for all.
+        if let Ok(mut asked) = self.asked.try_lock()
+            && !self.exist.load(Ordering::SeqCst)
+            && asked.is_none_or(|asked| self.env.now().since(asked) >= BELIEVED)
+        {
+            match self.mill.grants().await {
+                Ok(grants) => self.exist.store(!grants.is_empty(), Ordering::SeqCst),
+                Err(error) => tracing::debug!(%error, "whether there are tokens is not known"),
+            }
+            *asked = Some(self.env.now());
+        }
+        self.exist.load(Ordering::SeqCst)
     }
 
     /// The grant with this id, as it was not long ago.
@@ -110,6 +138,10 @@ impl Tokens {
         }
         let grant = self.mill.grant(id).await?;
         let mut seen = locked(&self.seen);
+        if seen.len() >= MOST_REMEMBERED {
+            // Who makes up tokens has nobody else's forgotten.
+            seen.retain(|_, (_, grant)| grant.is_some());
+        }
         if seen.len() >= MOST_REMEMBERED {
             seen.clear();
         }

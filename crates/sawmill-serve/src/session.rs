@@ -30,13 +30,9 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
         .map(|(_, value)| value)
 }
 
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-) -> Answer {
+pub(crate) async fn show(Extension(caller): Extension<Caller>, headers: HeaderMap) -> Answer {
     let csrf = cookie(&headers, COOKIE).map(secret::csrf);
-    let known = |grant: Option<&Grant>| said(&app, grant, csrf.as_deref());
+    let known = |grant: Option<&Grant>| said(grant, csrf.as_deref());
     Ok(Json(match &caller {
         Caller::Anybody => known(None),
         Caller::Holder(grant) => known(Some(grant)),
@@ -46,10 +42,10 @@ pub(crate) async fn show(
 }
 
 /// What the page is told about who looks at it.
-fn said(app: &App, grant: Option<&Grant>, csrf: Option<&str>) -> Value {
+fn said(grant: Option<&Grant>, csrf: Option<&str>) -> Value {
     json!({
         "signed_in": true,
-        "needs_token": app.options.door == Door::Tokens,
+        "needs_token": grant.is_some(),
         "access": grant.map_or("admin", |grant| grant.access.name()),
         "topic": grant.and_then(|grant| grant.topic.as_ref().map(ToString::to_string)),
         "csrf": csrf,
@@ -65,8 +61,8 @@ struct Login {
 pub(crate) async fn login(State(app): State<Arc<App>>, body: Bytes) -> Answer {
     let Login { token } = read(&body)?;
     let token = token.trim();
-    if app.options.door == Door::Open {
-        return Ok(Json(said(&app, None, None)).into_response());
+    if app.door().await == Door::Open {
+        return Ok(Json(said(None, None)).into_response());
     }
     let Some(grant) = app.tokens.check(token).await? else {
         return Err(Problem::new(
@@ -76,7 +72,7 @@ pub(crate) async fn login(State(app): State<Arc<App>>, body: Bytes) -> Answer {
         ));
     };
     let csrf = secret::csrf(token);
-    let response = Json(said(&app, Some(&grant), Some(&csrf))).into_response();
+    let response = Json(said(Some(&grant), Some(&csrf))).into_response();
     with_cookie(&app, response, token, LASTS)
 }
 

@@ -7,11 +7,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
-use sawmill::{Sawmill, Topic, TopicName, TopicSpec};
+use sawmill::{Message, Sawmill, Topic, TopicName, TopicSpec};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::answer::{Answer, Asked, Problem, read, seconds};
+use crate::answer::{Answer, Asked, Problem, at_most, read, said, seconds, whole};
 use crate::guard::Caller;
 use crate::view::{MessageView, TopicView};
 use crate::{App, locked};
@@ -46,8 +46,11 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path(topic): Path<String>)
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
+    #[serde(default, deserialize_with = "whole")]
     shards: Option<u16>,
+    #[serde(default, deserialize_with = "said")]
     retention_seconds: Option<f64>,
+    #[serde(default, deserialize_with = "said")]
     drops_unread: Option<bool>,
 }
 
@@ -102,9 +105,8 @@ pub(crate) async fn peek(
     Path(topic): Path<String>,
     Asked(Peek { group, limit }): Asked<Peek>,
 ) -> Answer {
-    let limit = limit.unwrap_or(20).min(MOST_PEEKED);
-    let messages = app.mill.peek(&topic, &group, limit).await?;
-    let messages: Vec<MessageView> =
-        messages.iter().map(|message| MessageView::new(&topic, message).shortened()).collect();
+    let limit = at_most("limit", limit.unwrap_or(20), MOST_PEEKED)?;
+    let shown = |message: &Message| MessageView::new(&topic, message).shortened();
+    let messages = app.mill.peek_with(&topic, &group, limit, shown).await?;
     Ok(Json(json!({ "messages": messages })).into_response())
 }

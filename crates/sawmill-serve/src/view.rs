@@ -78,7 +78,8 @@ impl MessageView {
     pub(crate) fn shortened(mut self) -> Self {
         for text in [&mut self.payload, &mut self.payload_base64].into_iter().flatten() {
             if let Some((end, _)) = text.char_indices().nth(PREVIEW) {
-                text.truncate(end);
+                // Not only the end is cut off: what is shown must not hold the memory of what is not.
+                *text = text[..end].to_owned();
             }
         }
         self

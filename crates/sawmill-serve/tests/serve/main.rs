@@ -1,11 +1,14 @@
-//! The server as its clients see it: in this process, on a port of its own, over SQLite.
+//! The server as its clients see it: in this process, on a port of its own, over SQLite, and once over PostgreSQL.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod browser;
 mod description;
+mod fuzz;
 mod messages;
 mod operating;
 mod page;
+mod postgres;
 mod python;
 mod security;
 mod support;

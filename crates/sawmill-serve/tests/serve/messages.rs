@@ -1,8 +1,9 @@
 //! Topics and pushing.
 
+use sawmill::{Access, Context};
 use serde_json::{Value, json};
 
-use crate::support::Place;
+use crate::support::{Place, until};
 
 const EMAILS: &str = "/api/v1/topics/emails";
 
@@ -61,6 +62,7 @@ async fn payloads_are_text_json_or_bytes() {
         json!({ "payload": "té\n" }),
         json!({ "payload": { "b": [1, 2.50, null] } }),
         json!({ "payload_base64": "/wA=" }),
+        json!({ "payload": null }),
     ] {
         push(&place, body).await.ok();
     }
@@ -71,7 +73,8 @@ async fn payloads_are_text_json_or_bytes() {
     assert_eq!(payloads[0], "té\n".as_bytes());
     assert_eq!(payloads[1], br#"{"b":[1,2.5,null]}"#);
     assert_eq!(payloads[2], [0xff, 0]);
-    assert_eq!(payloads[3], b"{\"z\": 12345678901234567890123, \"a\":  1.50}", "as it was written");
+    assert_eq!(payloads[3], b"null", "which is JSON, too");
+    assert_eq!(payloads[4], b"{\"z\": 12345678901234567890123, \"a\":  1.50}", "as it was written");
     let peeked = place.call(&format!("GET {EMAILS}/messages"), Value::Null).await.json();
     assert_eq!(peeked["messages"][2]["payload_base64"], "/wA=");
 }
@@ -127,7 +130,49 @@ async fn a_push_with_an_idempotency_key_may_be_repeated() {
     assert_eq!(waiting(&place).await, 5);
     send("order-4", json!({ "payload": "d", "unique": "u" })).await.refused(400);
     send(&"x".repeat(129), json!({ "payload": "d" })).await.refused(400);
+    send("order 5", json!({ "payload": "d" })).await.refused(400);
     assert_eq!(waiting(&place).await, 5);
+}
+
+#[tokio::test]
+async fn an_idempotency_key_is_its_senders_own_and_no_unique_name() {
+    let place = Place::guarded().await;
+    place.mill.create_topic("emails").await.unwrap();
+    place.mill.create_topic("orders").await.unwrap();
+    let (one, other) = (place.token(None, Access::Admin).await, place.token(None, Access::Admin).await);
+    let send = async |token: &str, topic: &str| {
+        let headers = [format!("Authorization: Bearer {token}"), "Idempotency-Key: order-1".to_owned()];
+        let headers = [headers[0].as_str(), headers[1].as_str(), "Content-Type: application/json"];
+        let body = json!({ "payload": "a" }).to_string();
+        place.send(&format!("POST /api/v1/topics/{topic}/messages"), &headers, &body).await.ok().json()
+    };
+    let first = send(&one, "emails").await;
+    assert_eq!(first, send(&one, "emails").await);
+    assert_ne!(first, send(&other, "emails").await, "two clients with the same key");
+    assert_ne!(first, send(&one, "orders").await);
+    let unique = json!({ "payload": "a", "unique": "idempotency 0 order-1" });
+    place.with_token(&one, &format!("POST {EMAILS}/messages"), unique).await.ok();
+    assert_eq!(waiting(&place).await, 3);
+}
+
+#[tokio::test]
+async fn a_cut_push_with_an_idempotency_key_is_completed_and_what_is_done_is_not_done_again() {
+    let place = furnished().await;
+    let send = async |count: usize| {
+        let messages: Vec<Value> = (0..count).map(|n| json!({ "payload": n })).collect();
+        let headers = ["Idempotency-Key: k", "Content-Type: application/json"];
+        let body = json!({ "messages": messages }).to_string();
+        let pushed = place.send(&format!("POST {EMAILS}/messages"), &headers, &body).await.ok().json();
+        pushed["ids"].as_array().unwrap().clone()
+    };
+    let part = send(3).await;
+    let worker = place.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
+    until("they are done", async || worker.counts().done == 3).await;
+    worker.stop().await;
+    let whole = send(1000).await;
+    assert_eq!((&whole[..3], whole.len()), (&part[..], 1000));
+    assert_eq!(send(1000).await, whole);
+    assert_eq!(waiting(&place).await, 997);
 }
 
 #[tokio::test]
@@ -146,9 +191,15 @@ async fn pushes_that_make_no_sense_are_refused_and_push_nothing() {
     let place = furnished().await;
     for (body, said) in [
         ("{", "the body cannot be understood"),
-        ("[]", "the body cannot be understood"),
+        ("[]", "not an object"),
+        (r#"["a"]"#, "not an object"),
+        (
+            r#"{"messages": [["a"]]}"#,
+            "message 0: the body cannot be understood: it is JSON, but not an object",
+        ),
         ("", "no \\\"payload\\\""),
         (r#"{"payload": "a", "colour": "red"}"#, "colour"),
+        (r#"{"payload": "a", "key": null}"#, "null"),
         (r#"{"payload": "\ud800"}"#, "no text"),
         (r#"{"payload": "a", "payload_base64": "AA=="}"#, "both"),
         (r#"{"payload_base64": "?"}"#, "no base64"),

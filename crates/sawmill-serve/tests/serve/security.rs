@@ -6,7 +6,7 @@ use sawmill::Access;
 use sawmill_serve::{Door, Options};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::support::{PATIENCE, Place, until};
 
@@ -52,8 +52,15 @@ fn requests() -> Vec<(String, String)> {
 }
 
 /// What needs no token: the page itself and what it is made of, the login, and whether all is well.
-const OPEN: [&str; 6] =
-    ["/api/v1/session", "/healthz", "/openapi.json", "/", "/assets/app.js", "/assets/style.css"];
+const OPEN: [&str; 7] = [
+    "/api/v1/session",
+    "/healthz",
+    "/openapi.json",
+    "/",
+    "/assets/app.js",
+    "/assets/style.css",
+    "/assets/icon.svg",
+];
 
 #[tokio::test]
 async fn q21_without_a_token_nothing_is_seen_or_changed() {
@@ -159,7 +166,9 @@ async fn q21_what_a_token_may_do_is_what_it_was_made_for() {
         "PUT /api/v1/topics/new",
         "DELETE /api/v1/topics/emails",
         "POST /api/v1/topics/emails/groups/default/pause",
+        "POST /api/v1/topics/emails/groups/default/resume",
         "POST /api/v1/topics/emails/groups/default/replay",
+        "POST /api/v1/topics/emails/groups/default/dead/retry",
         "POST /api/v1/topics/emails/groups/default/dead/drop",
     ] {
         for token in [&read, &write, &both] {
@@ -283,6 +292,40 @@ async fn q21_a_client_that_takes_its_time_is_sent_away_and_nobody_waits_for_it()
     assert_eq!(place.call("GET /api/v1/topics", Value::Null).await.status, 200, "all places are free again");
 }
 
+/// One that holds little of what is on its way.
+fn narrow() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_send_buffer_size(4096).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket
+}
+
+#[tokio::test]
+async fn q21_a_client_that_does_not_take_its_answer_is_left_and_nobody_waits_for_it() {
+    let listener = narrow();
+    listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let patience = Duration::from_millis(500);
+    let options = Options { most_connections: 1, write_patience: patience, ..Options::default() };
+    let place = Place::at(listener.listen(16).unwrap(), options).await;
+    for nth in 0..60 {
+        place.mill.create_topic(&format!("{}-{nth}", "long".repeat(20))).await.unwrap();
+    }
+    for path in ["/openapi.json", "/api/v1/events"] {
+        let mut silent = narrow().connect(place.address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", place.address);
+        silent.write_all(request.as_bytes()).await.unwrap();
+        silent.read_exact(&mut [0; 12]).await.unwrap();
+        // There is one place, and it is soon free again.
+        assert_eq!(place.call("GET /healthz", Value::Null).await.status, 200, "{path}");
+        let mut rest = Vec::new();
+        let end = place.env.within(PATIENCE, silent.read_to_end(&mut rest)).await.expect("it was left");
+        assert!(end.is_err() || !rest.ends_with(b"}\n"), "{path}: nobody can have taken all of it");
+    }
+    // Who does take it gets all of it.
+    let all = place.call("GET /openapi.json", Value::Null).await;
+    assert_eq!(all.body, sawmill_serve::OPENAPI);
+}
+
 #[tokio::test]
 async fn q21_who_asks_too_often_is_told_to_wait() {
     let place = furnished(Options { most_per_second: 1, door: Door::Tokens, ..Options::default() }).await;
@@ -303,6 +346,117 @@ async fn q21_who_asks_too_often_is_told_to_wait() {
         place.with_token(&token, "GET /api/v1/topics", Value::Null).await.status == 200
     })
     .await;
+}
+
+/// How often this has to be asked until it is told to wait.
+async fn asked(place: &Place, token: &str) -> Option<usize> {
+    for nth in 0..50 {
+        let reply = place.with_token(token, "GET /api/v1/topics", Value::Null).await;
+        if reply.status == 429 {
+            reply.refused(429);
+            return Some(nth);
+        }
+    }
+    None
+}
+
+#[tokio::test]
+async fn q21_each_token_has_a_rate_of_its_own() {
+    let place = furnished(Options { most_per_second: 1, door: Door::Tokens, ..Options::default() }).await;
+    let (one, other) = (place.token(None, Access::Read).await, place.token(None, Access::Read).await);
+    assert!(asked(&place, &one).await.is_some(), "nobody was told to wait");
+    place.with_token(&other, "GET /api/v1/topics", Value::Null).await.ok();
+}
+
+#[tokio::test]
+async fn q21_who_tries_out_tokens_keeps_nobody_out_who_has_one() {
+    let place = furnished(Options { most_per_second: 3, door: Door::Tokens, ..Options::default() }).await;
+    let token = place.token(None, Access::Read).await;
+    let look = async || place.with_token(&token, "GET /api/v1/topics", Value::Null).await.status;
+    assert_eq!(look().await, 200);
+    // Longer than a token is believed without asking.
+    place.env.sleep(Duration::from_millis(2_500)).await;
+    let tries = async || asked(&place, "sawmill_x_y").await;
+    let strangers = async || {
+        for _ in 0..20 {
+            place.call("GET /api/v1/topics", Value::Null).await;
+        }
+    };
+    assert!(tries().await.is_some(), "nobody was told to wait");
+    strangers().await;
+    assert_eq!(look().await, 200);
+}
+
+#[tokio::test]
+async fn q21_who_needs_no_token_may_not_send_much() {
+    let place = guarded().await;
+    let long = json!({ "token": "x".repeat(5_000) });
+    place.call("POST /api/v1/session", long.clone()).await.refused(413);
+    place.call(PUSH, long).await.refused(401);
+}
+
+#[tokio::test]
+async fn q21_all_that_is_sent_together_has_a_limit() {
+    let options = Options { most_bytes: 100_000, most_bytes_together: 1, ..Options::default() };
+    let place = furnished(options).await;
+    let slow = async {
+        let mut stream = TcpStream::connect(place.address).await.unwrap();
+        let head = format!("{PUSH} HTTP/1.1\r\nHost: {}\r\n{JSON}\r\n", place.address);
+        let body = json!({ "payload": "x".repeat(90_000) }).to_string();
+        let (start, end) = body.split_at(80_000);
+        let text = format!("{head}Content-Length: {}\r\nConnection: close\r\n\r\n{start}", body.len());
+        stream.write_all(text.as_bytes()).await.unwrap();
+        // What is asked before this has arrived would take its room.
+        place.env.sleep(Duration::from_secs(1)).await;
+        let large = || json!({ "payload": "x".repeat(50_000) });
+        until("there is no room", async || place.call(PUSH, large()).await.status == 503).await;
+        let refused = place.call(PUSH, large()).await;
+        refused.refused(503);
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        place.call(PUSH, message()).await.ok();
+        stream.write_all(end.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+        until("there is room again", async || place.call(PUSH, large()).await.status == 201).await;
+    };
+    place.env.within(PATIENCE, slow).await.expect("it took too long");
+}
+
+#[tokio::test]
+async fn q21_what_a_proxy_passes_on_is_refused_where_everybody_is_let_in() {
+    let open = furnished(Options::default()).await;
+    for header in [
+        "Forwarded: for=10.0.0.7",
+        "X-Forwarded-For: 10.0.0.7",
+        "X-Forwarded-Proto: https",
+        "Via: 1.1 proxy",
+        "X-Real-IP: ::1",
+    ] {
+        for request in ["GET /api/v1/topics", "GET /", PUSH] {
+            let reply = open.send(request, &[header, JSON], r#"{"payload":1}"#).await;
+            reply.refused(403);
+            assert!(reply.body.contains("sawmill token create"), "{reply:?}");
+        }
+        let guarded = guarded().await;
+        let bearer = format!("Authorization: Bearer {}", guarded.token(None, Access::Read).await);
+        guarded.send("GET /api/v1/topics", &[header, &bearer], "").await.ok();
+    }
+    assert_eq!(pushed(&open).await, 0);
+}
+
+#[tokio::test]
+async fn q21_the_first_token_closes_an_open_door_for_good() {
+    let place = furnished(Options::default()).await;
+    place.call(PUSH, message()).await.ok();
+    let token = place.token(None, Access::Admin).await;
+    until("it is closed", async || place.call("GET /api/v1/topics", Value::Null).await.status == 401).await;
+    place.with_token(&token, PUSH, message()).await.ok();
+    let session = place.call("GET /api/v1/session", Value::Null).await.json();
+    assert_eq!(session, json!({ "signed_in": false, "needs_token": true }));
+    place.mill.revoke_grant(token.split('_').nth(1).unwrap()).await.unwrap();
+    until("it is revoked", async || place.with_token(&token, PUSH, message()).await.status == 401).await;
+    place.call(PUSH, message()).await.refused(401);
 }
 
 #[tokio::test]

@@ -72,10 +72,19 @@ impl Place {
     }
 
     pub(crate) async fn with(options: Options) -> Self {
+        Self::at(TcpListener::bind("127.0.0.1:0").await.unwrap(), options).await
+    }
+
+    pub(crate) async fn at(listener: TcpListener, options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
-        let (mill, env) = (sawmill_sqlite::open(&url).await.unwrap(), Env::system());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mill = sawmill_sqlite::open(&url).await.unwrap();
+        Self::of(mill, folder, listener, options)
+    }
+
+    /// A server of this store.
+    pub(crate) fn of(mill: Sawmill, folder: TempDir, listener: TcpListener, options: Options) -> Self {
+        let env = Env::system();
         let address = listener.local_addr().unwrap();
         let (server, stop) = (Server::new(mill.clone(), env.clone(), options), CancellationToken::new());
         let until = stop.clone();

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use sawmill::{Context, Push};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use crate::support::{Place, Reply, until};
 
@@ -140,7 +142,7 @@ async fn ordered_groups_hand_out_one_message_of_a_key_at_a_time() {
         answer(&place, &job, "done", Value::Null).await.ok();
     }
     let other = place.call(&format!("POST {ORDERS}/groups/default/pull"), json!({ "ordered": false })).await;
-    other.refused(400);
+    other.refused(409);
 }
 
 #[tokio::test]
@@ -155,6 +157,41 @@ async fn a_server_that_stops_gives_back_what_is_out() {
 }
 
 #[tokio::test]
+async fn who_hangs_up_while_waiting_takes_nothing_along() {
+    let place = furnished().await;
+    let body = json!({ "wait_seconds": 50, "max": 5 }).to_string();
+    let request = format!(
+        "POST {ORDERS}/groups/default/pull HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        place.address,
+        body.len()
+    );
+    for _ in 0..5 {
+        let mut stream = TcpStream::connect(place.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        until("it is asked", async || !place.mill.members("default").await.unwrap().is_empty()).await;
+        drop(stream);
+    }
+    place.env.sleep(Duration::from_millis(300)).await;
+    place.mill.push("orders", "x").await.unwrap();
+    assert_eq!(pull_one(&place).await["attempt"], 1);
+}
+
+#[tokio::test]
+async fn more_time_is_not_promised_for_a_job_that_was_lost() {
+    let place = furnished().await;
+    place.mill.push("orders", "x").await.unwrap();
+    let job = pull_one(&place).await;
+    answer(&place, &job, "extend", json!({ "seconds": 60 })).await.ok();
+    // Its worker leaves no trace in the store, as after a long time without a connection.
+    place.mill.delete_topic("orders").await.unwrap();
+    until("it is lost", async || {
+        answer(&place, &job, "extend", json!({ "seconds": 60 })).await.status == 409
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn pulls_that_make_no_sense_are_refused() {
     let place = furnished().await;
     let path = format!("POST {ORDERS}/groups/default/pull");
@@ -162,6 +199,8 @@ async fn pulls_that_make_no_sense_are_refused() {
         json!({ "max": 0 }),
         json!({ "max": 101 }),
         json!({ "max": -1 }),
+        json!({ "max": 1.5 }),
+        json!({ "max": null }),
         json!({ "wait_seconds": 61 }),
         json!({ "wait_seconds": -1 }),
         json!({ "timeout_seconds": 1e9 }),

@@ -1,0 +1,373 @@
+//! The page as a person uses it, in a real browser: with the mouse, with the keyboard alone, on a phone, in the dark.
+
+mod chromium;
+mod pictures;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sawmill::{Access, Context, Outcome, Push};
+use tokio::sync::Notify;
+
+use crate::support::{Place, until};
+use chromium::Browser;
+
+/// Text that does something where it is taken for markup.
+const MARKUP: &str =
+    "<img src=x onerror=\"window.ran = 1\"><script>window.ran = 1</script></pre></td><b>bold</b>";
+
+/// Lets all that waits die of this.
+async fn kill(place: &Place, topic: &str, reason: &'static str) {
+    let waiting = place.mill.status(topic, "default").await.unwrap().waiting;
+    let dead = async || place.mill.status(topic, "default").await.unwrap().dead;
+    let before = dead().await;
+    let worker = place.mill.worker(topic).start(move |_: Context| async move { Outcome::dead(reason) });
+    let worker = worker.await.unwrap();
+    until("they are dead", async || dead().await == before + waiting).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_overview_changes_while_it_is_looked_at() {
+    let place = Place::open().await;
+    place.mill.create_topic("emails").await.unwrap();
+    let Some(mut page) = Browser::of("the overview", &place).await else { return };
+    page.until("cell('emails', 'Waiting') === '0'").await;
+    page.value("window.same = true").await;
+    place.mill.push_many("emails", ["x"; 1234]).await.unwrap();
+    page.until("cell('emails', 'Waiting') === '1,234' && cell('emails', 'Verdict') === 'no groups'").await;
+    place.mill.create_topic("orders").await.unwrap();
+    let worker = place.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
+    page.until("cell('emails', 'Waiting') === '0' && cell('orders', 'Waiting') === '0'").await;
+    page.until("cell('emails', 'Workers') === '1'").await;
+    // While there is something to do, it is seen how much is done, and how that changes.
+    let pushes = async {
+        loop {
+            place.mill.push_many("emails", ["x"; 50]).await.unwrap();
+            place.env.sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    let seen = async {
+        page.until("parseFloat(cell('emails', 'Rate')) > 0 && cell('emails', 'Rate').endsWith('/s')").await;
+        page.until("document.querySelector('td[data-name=Finished] svg polyline')?.points.length > 1").await;
+        page.until("/[1-9]/.test(document.querySelector('td[data-name=Finished] svg').ariaLabel)").await;
+    };
+    tokio::select! {
+        () = pushes => {}
+        () = seen => {}
+    }
+    worker.stop().await;
+    page.until("cell('emails', 'Oldest') === '–' || cell('emails', 'Waiting') !== '0'").await;
+    place.mill.push("emails", "x").await.unwrap();
+    page.until(
+        "/^[1-9][0-9]* s$/.test(cell('emails', 'Oldest')) && cell('emails', 'Verdict') === 'no workers'",
+    )
+    .await;
+    let told = "performance.getEntriesByType('resource').map((entry) => new URL(entry.name).pathname)";
+    assert_eq!(page.value(&format!("{told}.includes('/api/v1/status')")).await, false, "it does not ask");
+    assert_eq!(page.value("window.same").await, true, "it was not loaded anew");
+    assert_eq!(page.value("document.getElementById('live').textContent").await, "live");
+    page.is_content().await;
+}
+
+#[tokio::test]
+async fn workers_are_shown_with_their_slots_claims_and_beats() {
+    let place = Place::open().await;
+    place.mill.create_topic("emails").await.unwrap();
+    place.mill.push_many("emails", ["x", "y"]).await.unwrap();
+    let busy = |context: Context| async move { context.cancelled().await };
+    let worker = place.mill.worker("emails").name("pbx").slots(7).start(busy).await.unwrap();
+    let Some(mut page) = Browser::of("workers", &place).await else { return };
+    page.click("nav a", "Workers").await;
+    page.until("find('td[data-name=Worker]', 'pbx') && find('td[data-name=Topics] a', 'emails')").await;
+    let cell = |name: &str| format!("document.querySelector('td[data-name=\"{name}\"]').textContent");
+    assert_eq!(page.value(&cell("Slots")).await, "7");
+    page.until(&format!("{} === '2'", cell("Claimed"))).await;
+    page.until(&format!("/^[0-9]+ s ago$/.test({})", cell("Last beat"))).await;
+    worker.abort().await;
+    page.until_shown("There are no workers.").await;
+    page.is_content().await;
+}
+
+#[tokio::test]
+async fn a_letter_is_dropped_where_it_is_read_once_that_was_said_twice() {
+    let place = Place::open().await;
+    place.mill.create_topic("emails").await.unwrap();
+    let id = place.mill.push("emails", "x").await.unwrap();
+    kill(&place, "emails", "no such address").await;
+    let dead = async || place.mill.status("emails", "default").await.unwrap().dead;
+    let Some(mut page) = Browser::of("dropping a letter", &place).await else { return };
+    page.visit(&format!("#/letter/emails/default/{id}")).await;
+    page.click("button", "Drop").await;
+    page.until_shown(&format!("Drop letter {id}. This cannot be undone.")).await;
+    page.click("dialog button", "Cancel").await;
+    page.until("!document.querySelector('dialog').open").await;
+    assert_eq!(dead().await, 1, "nothing is dropped yet");
+    page.click("main button", "Drop").await;
+    page.click("dialog button", "Drop").await;
+    page.until_shown("Dropped.").await;
+    page.until("find('h1', 'Dead letters of') && shown.includes('There are no dead letters.')").await;
+    assert_eq!(dead().await, 0);
+    page.is_content().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_found_looked_at_resent_and_worked() {
+    let place = Place::open().await;
+    place.mill.create_topic("emails").await.unwrap();
+    for name in ["alice", "bob", "carol"] {
+        let push = Push::new(format!("{{\"to\":\"{name}\"}}")).key(name).header("lang", "en");
+        place.mill.push("emails", push).await.unwrap();
+    }
+    kill(&place, "emails", "no such address").await;
+    let Some(mut page) = Browser::of("dead letters", &place).await else { return };
+    page.click("nav a", "Dead letters").await;
+    page.click("td a", "3").await;
+    page.until("document.querySelectorAll('tbody tr').length === 3").await;
+    page.click("input", "Search").await;
+    page.write("bob").await;
+    page.click("button", "Search").await;
+    page.until("document.querySelectorAll('tbody tr').length === 1").await;
+    page.click("td[data-name=Id] a", "").await;
+    for text in ["no such address", "\"to\": \"bob\"", "lang: en", "once", "Attempt 1"] {
+        page.until_shown(text).await;
+    }
+    page.click("button", "Resend").await;
+    page.until_shown("Resent.").await;
+    page.until("document.querySelectorAll('tbody tr').length === 2 && !shown.includes('bob')").await;
+    let (worked, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (counted, told) = (worked.clone(), seen.clone());
+    let worker = place.mill.worker("emails").start(move |payload: String| {
+        assert!(payload.contains("bob"));
+        counted.fetch_add(1, Ordering::SeqCst);
+        told.notify_one();
+        async {}
+    });
+    let worker = worker.await.unwrap();
+    place.env.within(crate::support::PATIENCE, seen.notified()).await.expect("it is worked");
+    // Those that are chosen go for good, once this was said twice.
+    page.click("button", "Drop chosen").await;
+    page.until_shown("Choose letters first.").await;
+    page.click("input", "Choose").await;
+    page.click("button", "Drop chosen").await;
+    page.until_shown("This cannot be undone.").await;
+    page.click("dialog button", "Cancel").await;
+    page.until("!document.querySelector('dialog').open").await;
+    assert_eq!(place.mill.status("emails", "default").await.unwrap().dead, 2, "nothing is dropped yet");
+    page.click("button", "Drop chosen").await;
+    page.click("dialog button", "Drop").await;
+    page.until("document.querySelectorAll('tbody tr').length === 1").await;
+    assert_eq!(place.mill.status("emails", "default").await.unwrap().dead, 1);
+    assert_eq!(worked.load(Ordering::SeqCst), 1);
+    page.is_content().await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_group_is_paused_resumed_and_made_to_begin_again() {
+    let place = Place::open().await;
+    place.mill.create_topic("emails").await.unwrap();
+    place.mill.push_many("emails", ["a", "b", "c"]).await.unwrap();
+    let worker = place.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
+    worker.drained().await;
+    worker.stop().await;
+    let status = async || place.mill.status("emails", "default").await.unwrap();
+    let Some(mut page) = Browser::of("a group", &place).await else { return };
+    page.click("td a", "emails").await;
+    page.click("button", "Pause").await;
+    page.until("find('button', 'Resume') && cell('emails', 'Verdict') === 'paused'").await;
+    assert!(status().await.paused);
+    page.click("button", "Resume").await;
+    page.until("find('button', 'Pause')").await;
+    assert!(!status().await.paused);
+    page.click("button", "Replay from the start").await;
+    page.until_shown("handles every message again").await;
+    page.click("dialog button", "Cancel").await;
+    page.until("!document.querySelector('dialog').open").await;
+    assert_eq!(status().await.waiting, 0, "nothing was asked for yet");
+    page.click("button", "Replay from the start").await;
+    page.click("dialog button", "Replay").await;
+    page.until("cell('emails', 'Waiting') === '3'").await;
+    page.is_content().await;
+}
+
+/// This part of the page shows the markup, and nothing of it was taken for such.
+async fn stays_text(page: &mut Browser, part: &str) {
+    page.value(&format!("(location.hash = '#/{part}')")).await;
+    page.until("shown.includes('<img src=x onerror=') && shown.includes('<script>')").await;
+    assert_eq!(page.value("document.querySelectorAll('main img, main script, main b').length").await, 0);
+    assert_eq!(page.value("typeof window.ran").await, "undefined", "{part}");
+}
+
+#[tokio::test]
+async fn q21_what_messages_say_stays_text() {
+    let place = Place::open().await;
+    place.mill.create_topic("emails").await.unwrap();
+    let push = || Push::new(MARKUP).key(MARKUP).header("note", MARKUP);
+    let id = place.mill.push("emails", push()).await.unwrap();
+    kill(&place, "emails", MARKUP).await;
+    place.mill.push("emails", push()).await.unwrap();
+    let Some(mut page) = Browser::of("markup", &place).await else { return };
+    stays_text(&mut page, "topic/emails").await;
+    stays_text(&mut page, "dead/emails/default").await;
+    stays_text(&mut page, &format!("letter/emails/default/{id}")).await;
+    let worker = place.mill.worker("emails").start(|context: Context| async move {
+        context.note(MARKUP);
+        context.cancelled().await;
+    });
+    let worker = worker.await.unwrap();
+    stays_text(&mut page, "workers").await;
+    page.is_content().await;
+    // A page that did take it for markup would still not run it, and this test would hear of it.
+    page.value("(document.body.insertAdjacentHTML('beforeend', `<img src=x onerror='window.ran = 1'>`), 0)")
+        .await;
+    let mut heard = Vec::new();
+    until("the browser complains", async || {
+        heard.extend(page.complaints().await);
+        heard.iter().any(|text| text.contains("Content Security Policy"))
+    })
+    .await;
+    assert_eq!(page.value("typeof window.ran").await, "undefined");
+    worker.abort().await;
+}
+
+#[tokio::test]
+async fn the_keyboard_is_enough() {
+    let place = Place::open().await;
+    place.mill.create_topic("emails").await.unwrap();
+    place.mill.push_many("emails", ["to alice", "to bob"]).await.unwrap();
+    kill(&place, "emails", "no such address").await;
+    let Some(mut page) = Browser::of("the keyboard", &place).await else { return };
+    page.until("cell('emails', 'Dead') === '2'").await;
+    page.press("Tab").await;
+    assert_eq!(page.value("label(document.activeElement)").await, "Skip to content");
+    // What has the focus keeps it while the page is drawn anew.
+    page.tab_to("emails").await;
+    place.mill.push("emails", "another").await.unwrap();
+    page.until("cell('emails', 'Waiting') === '1'").await;
+    assert_eq!(page.value("label(document.activeElement)").await, "emails");
+    page.press("3").await;
+    page.until("shown.startsWith('Dead letters')").await;
+    page.tab_to("2").await;
+    page.press("Enter").await;
+    page.until("document.getElementById('search')").await;
+    page.press("/").await;
+    page.write("alice").await;
+    page.press("Enter").await;
+    page.until("document.querySelectorAll('tbody tr').length === 1").await;
+    let id = page.value("document.querySelector('td a').textContent").await;
+    page.tab_to(id.as_str().unwrap()).await;
+    page.press("Enter").await;
+    page.until_shown("to alice").await;
+    page.tab_to("Resend").await;
+    page.press("Enter").await;
+    page.until_shown("Resent.").await;
+    page.until("document.querySelectorAll('tbody tr').length === 1 && find('h1', 'Dead letters of')").await;
+    // What is destroyed is asked about, and who says nothing but "yes, yes" destroys nothing.
+    for answer in ["Enter", "Escape"] {
+        page.tab_to("Choose 0").await;
+        if answer == "Enter" {
+            page.press("Space").await;
+        }
+        page.tab_to("Drop chosen").await;
+        page.press("Enter").await;
+        page.until("document.querySelector('dialog').open").await;
+        page.press(answer).await;
+        page.until("!document.querySelector('dialog').open").await;
+        assert_eq!(
+            page.value("label(document.activeElement)").await,
+            "Drop chosen",
+            "one goes on from there"
+        );
+    }
+    assert_eq!(place.mill.status("emails", "default").await.unwrap().dead, 1);
+    page.press("Enter").await;
+    page.until("document.querySelector('dialog').open").await;
+    page.tab_to("Drop").await;
+    page.press("Enter").await;
+    page.until("shown.includes('There are no dead letters.')").await;
+    let worker = place.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
+    until("the resent one is done", async || worker.counts().done == 2).await;
+    worker.stop().await;
+    page.is_content().await;
+}
+
+#[tokio::test]
+async fn q21_the_page_is_for_those_who_have_a_token() {
+    let place = Place::guarded().await;
+    place.mill.create_topic("emails").await.unwrap();
+    place.mill.push("emails", "secret").await.unwrap();
+    kill(&place, "emails", "no such address").await;
+    let (admin, reader) = (place.token(None, Access::Admin).await, place.token(None, Access::Read).await);
+    let Some(mut page) = Browser::of("the login", &place).await else { return };
+    page.until("document.activeElement.id === 'token'").await;
+    assert_eq!(page.value("Boolean(find('nav a', ''))").await, false);
+    page.write("sawmill_wrong_token").await;
+    page.press("Enter").await;
+    page.until_shown("this token is not known, or was revoked").await;
+    let complaints = page.complaints().await;
+    assert!(
+        complaints.iter().all(|text| text.contains("401")),
+        "the browser tells of no more: {complaints:?}"
+    );
+    for (token, may) in [(reader, false), (admin, true)] {
+        page.value("(location.hash = '#/')").await;
+        page.value("(document.getElementById('token').value = '', 0)").await;
+        page.click("input", "Token").await;
+        page.write(&token).await;
+        page.click("button", "Log in").await;
+        page.until("cell('emails', 'Dead') === '1'").await;
+        assert_eq!(page.value("document.cookie").await, "", "no script can read the token");
+        page.visit("#/dead/emails/default").await;
+        page.until("document.querySelectorAll('tbody tr').length === 1").await;
+        assert_eq!(page.value("Boolean(find('button', 'Drop'))").await, may);
+        page.click("td[data-name=Id] a", "").await;
+        page.until_shown("secret").await;
+        assert_eq!(page.value("Boolean(find('button', 'Resend'))").await, may);
+        page.click("button", "Log out").await;
+        page.until("find('h1', 'Log in') && !find('nav a', '')").await;
+        assert!(!page.value("document.body.innerText").await.as_str().unwrap().contains("secret"));
+    }
+    page.is_content().await;
+}
+
+#[tokio::test]
+async fn q21_who_may_only_push_is_told_that_there_is_nothing_to_see() {
+    let place = Place::guarded().await;
+    let token = place.token(None, Access::Write).await;
+    let Some(mut page) = Browser::of("a login for pushing", &place).await else { return };
+    page.write(&token).await;
+    page.press("Enter").await;
+    page.until("find('h1', 'This token is for pushing')").await;
+    page.value("(window.same = document.querySelector('h1'), 0)").await;
+    // It neither asks for what it may not see nor begins anew.
+    place.env.sleep(std::time::Duration::from_secs(5)).await;
+    assert_eq!(page.value("window.same === document.querySelector('h1')").await, true);
+    page.is_content().await;
+    page.click("button", "Log out").await;
+    page.until("find('h1', 'Log in')").await;
+}
+
+#[tokio::test]
+async fn q21_an_open_page_asks_for_a_token_once_there_are_some() {
+    let place = Place::open().await;
+    place.mill.create_topic("emails").await.unwrap();
+    let Some(mut page) = Browser::of("a door that is closed", &place).await else { return };
+    page.until("cell('emails', 'Waiting') === '0'").await;
+    place.token(None, Access::Read).await;
+    page.until("find('h1', 'Log in')").await;
+}
+
+#[tokio::test]
+async fn who_may_not_look_any_more_is_shown_the_door() {
+    let place = Place::guarded().await;
+    place.mill.create_topic("emails").await.unwrap();
+    let token = place.token(None, Access::Read).await;
+    let Some(mut page) = Browser::of("a revoked login", &place).await else { return };
+    page.write(&token).await;
+    page.press("Enter").await;
+    page.until("cell('emails', 'Waiting') === '0'").await;
+    // Who may not look any more is shown the door, without having to touch anything.
+    place.mill.revoke_grant(token.split('_').nth(1).unwrap()).await.unwrap();
+    page.until("find('h1', 'Log in')").await;
+}
