@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
 
+#[cfg(feature = "deliver")]
+use crate::deliver;
 use crate::failure::Failure;
 use crate::log::LogLevel;
 #[cfg(feature = "kafka")]
@@ -34,7 +36,8 @@ pub(crate) struct Cli {
 }
 
 /// The commands that a program may have been built without, and the features that have them.
-const OPTIONAL: [(&str, &str); 3] = [("pool-worker", "kafka"), ("serve", "serve"), ("token", "serve")];
+const OPTIONAL: [(&str, &str); 4] =
+    [("deliver", "deliver"), ("pool-worker", "kafka"), ("serve", "serve"), ("token", "serve")];
 
 impl Cli {
     /// What was typed. Clap itself ends the program with 2 for wrong usage, and with 0 for help.
@@ -83,6 +86,10 @@ pub(crate) enum Command {
     Push(push::PushArgs),
     /// Run a command for each message of a topic
     Work(work::Args),
+    /// Deliver each message of a topic: by e-mail, to a URL, or to another topic
+    #[cfg(feature = "deliver")]
+    #[command(subcommand)]
+    Deliver(deliver::Command),
     /// Work one order of a Kafka topic as one of several instances, then exit to be started again
     #[cfg(feature = "kafka")]
     PoolWorker(pool::Args),
@@ -158,6 +165,7 @@ mod tests {
         };
         let said = |name: &str| super::left_out(&parse(name).unwrap_err()).map(|failure| failure.to_string());
         assert!(said("serve").unwrap().contains("--features serve"));
+        assert!(said("deliver").unwrap().contains("--features deliver"));
         assert!(said("pool-worker").unwrap().contains("--features kafka"));
         assert!(said("sevre").is_none());
     }

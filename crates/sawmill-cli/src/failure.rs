@@ -57,6 +57,13 @@ impl Failure {
         self
     }
 
+    /// The same failure, which another store than the usual one has to answer for.
+    #[cfg(feature = "deliver")]
+    pub(crate) fn of_other_store(mut self, place: impl fmt::Display) -> Self {
+        self.is_of_store = false;
+        self.at(place)
+    }
+
     /// The same failure, and what else is to be said of it.
     pub(crate) fn and(mut self, more: &str) -> Self {
         self.message += more;

@@ -39,12 +39,13 @@ pub(crate) enum LogLevel {
 }
 
 impl LogLevel {
-    /// What of the program's own is told, and what of the libraries that it uses.
+    /// What of the program's own is told, and what of the libraries that it uses. What troubles a driver, the engine says, in words
+    /// that help; its own are for those who look closer.
     fn targets(self) -> Targets {
         let (own, foreign) = match self {
-            LogLevel::Error => (LevelFilter::ERROR, LevelFilter::ERROR),
-            LogLevel::Warn => (LevelFilter::WARN, LevelFilter::WARN),
-            LogLevel::Info => (LevelFilter::INFO, LevelFilter::WARN),
+            LogLevel::Error => (LevelFilter::ERROR, LevelFilter::OFF),
+            LogLevel::Warn => (LevelFilter::WARN, LevelFilter::OFF),
+            LogLevel::Info => (LevelFilter::INFO, LevelFilter::OFF),
             LogLevel::Debug => (LevelFilter::DEBUG, LevelFilter::WARN),
             LogLevel::Trace => (LevelFilter::TRACE, LevelFilter::TRACE),
         };

@@ -9,6 +9,8 @@ mod cancel;
 mod cli;
 mod cron;
 mod dead;
+#[cfg(feature = "deliver")]
+mod deliver;
 mod demo;
 mod doctor;
 mod engines;
@@ -40,6 +42,8 @@ mod text;
 mod token;
 mod topic;
 mod trim;
+#[cfg(any(feature = "deliver", feature = "kafka"))]
+mod trust;
 mod work;
 mod workers;
 mod written;
@@ -84,6 +88,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         match cli.command {
             Command::Push(args) => push::run(args, &session).await,
             Command::Work(args) => work::run(args, &session).await,
+            #[cfg(feature = "deliver")]
+            Command::Deliver(command) => deliver::run(command, &session).await,
             #[cfg(feature = "kafka")]
             Command::PoolWorker(args) => pool::run(args, &session).await,
             Command::Show(args) => show::run(args, &session).await,

@@ -1,6 +1,6 @@
 //! `sawmill serve`: the store over HTTP: an API, a page for operators, and metrics.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use clap::Args;
@@ -20,9 +20,11 @@ const DEFAULT_PORT: u16 = 7171;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It listens on this machine alone, and there needs no token unless some exist or --require-tokens is
-given. Where others can reach it, it always does: `sawmill token create` makes one. It does not
-encrypt: put a proxy before it that does, name it with --allow-host, and use --secure-cookies.
+It listens on this machine alone, and there needs no token unless some exist, --require-tokens is
+given, or --allow-host names another machine. Where others can reach it, it always does: `sawmill
+token create` makes one. It does not encrypt: put a proxy before it that does, name it with
+--allow-host, and use --secure-cookies. Behind any proxy use --require-tokens: without tokens, only
+what a proxy marks as passed on is refused.
 
 The API is described at /openapi.json, metrics are at /metrics, and /healthz says whether the store
 answers. What was pulled and is not answered when it stops is given back, and run again.
@@ -141,18 +143,30 @@ pub(crate) async fn run(args: ServeArgs, session: &Session) -> Result<(), Failur
 
 /// Who is let in. Where others can reach the server, those who have a token; and there has to be one.
 fn door(settings: &Settings, has_no_tokens: bool) -> Result<Door, Failure> {
-    let (address, is_required) = (settings.address(), settings.require_tokens.unwrap_or(false));
-    let is_local = address.ip().is_loopback();
-    match (is_local && !is_required, has_no_tokens) {
-        (true, true) => Ok(Door::Open),
-        (_, false) => Ok(Door::Tokens),
-        (false, true) => {
-            let why = if is_local { "--require-tokens is given" } else { "others can reach it" };
-            Err(Failure::usage(format!(
-                "serving at {address} needs a token, as {why}, and there is none: make one with `sawmill token create --access admin`"
-            )))
-        }
+    let address = settings.address();
+    let why = if !address.ip().is_loopback() {
+        Some("others can reach it".to_owned())
+    } else if settings.require_tokens.unwrap_or(false) {
+        Some("--require-tokens is given".to_owned())
+    } else {
+        // Who is called by such a name has a proxy before it, which lets in others.
+        let public = settings.allow_host.iter().find(|name| !is_of_this_machine(name));
+        public.map(|name| format!("--allow-host says that others can reach it as {name}"))
+    };
+    match why {
+        _ if !has_no_tokens => Ok(Door::Tokens),
+        None => Ok(Door::Open),
+        Some(why) => Err(Failure::usage(format!(
+            "serving at {address} needs a token, as {why}, and there is none: make one with `sawmill token create --access admin`"
+        ))),
     }
+}
+
+/// True for names that lead nobody here but those who are on this machine.
+fn is_of_this_machine(name: &str) -> bool {
+    let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
+    let is_loopback = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_loopback || name == "localhost" || name.ends_with(".localhost")
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
@@ -206,6 +220,19 @@ mod tests {
         for (listen, is_required) in [("0.0.0.0:7171", false), ("[::]:7171", false), ("127.0.0.1:1", true)] {
             let said = door(&settings(listen, is_required), true).unwrap_err().to_string();
             assert!(said.contains("sawmill token create"), "{said}");
+        }
+    }
+
+    #[test]
+    fn q21_where_a_proxy_leads_others_here_a_token_is_needed() {
+        let called = |name: &str| Settings { allow_host: vec![name.to_owned()], ..Settings::default() };
+        for name in ["localhost", "Mill.localhost", "127.0.0.1", "[::1]"] {
+            assert_eq!(door(&called(name), true).unwrap(), Door::Open, "{name}");
+        }
+        for name in ["queue.example.com", "localhost.example.com", "10.0.0.7"] {
+            let said = door(&called(name), true).unwrap_err().to_string();
+            assert!(said.contains(name) && said.contains("sawmill token create"), "{said}");
+            assert_eq!(door(&called(name), false).unwrap(), Door::Tokens);
         }
     }
 

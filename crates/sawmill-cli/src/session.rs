@@ -41,7 +41,11 @@ impl Session {
 
     /// Opens the store that is meant.
     pub(crate) async fn open(&self) -> Result<Sawmill, Failure> {
-        let settings = StoreSettings::of(&self.globals, &self.file);
+        self.open_at(StoreSettings::of(&self.globals, &self.file)).await
+    }
+
+    /// Opens another store.
+    pub(crate) async fn open_at(&self, settings: StoreSettings) -> Result<Sawmill, Failure> {
         engines::check(&settings.store)?;
         if [Some(&settings.store), settings.ledger.as_ref()].contains(&Some(&"memory:".to_owned())) {
             note("What is in memory: is for this process alone, and gone when it ends.");

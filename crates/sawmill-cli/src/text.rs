@@ -71,6 +71,15 @@ pub(crate) fn rfc3339(time: Timestamp) -> String {
     }
 }
 
+/// A time as e-mails have it (RFC 2822), in UTC.
+#[cfg(feature = "deliver")]
+pub(crate) fn rfc2822(time: Timestamp) -> String {
+    let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    let time = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
+    // It cannot write years of more than four digits, which no timestamp has.
+    jiff::fmt::rfc2822::to_string(&time.to_zoned(jiff::tz::TimeZone::UTC)).unwrap_or_default()
+}
+
 /// A time for people, and how far away it is: `2026-11-15 08:00:00 UTC (4 min ago)`.
 pub(crate) fn date(time: Timestamp, now: Timestamp) -> String {
     let text = rfc3339(time);

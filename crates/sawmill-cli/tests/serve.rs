@@ -101,6 +101,45 @@ fn q21_without_a_token_nothing_is_served_where_others_can_reach_it() {
     let elsewhere = place.run(&["serve", "--listen", "0.0.0.0:0"]);
     elsewhere.fails(2, &["others can reach it", "sawmill token create"]);
     place.run(&["serve", "--listen", "0", "--require-tokens"]).fails(2, &["sawmill token create"]);
+    let public = place.run(&["serve", "--listen", "0", "--allow-host", "queue.example"]);
+    public.fails(2, &["queue.example", "sawmill token create"]);
+}
+
+#[test]
+fn q21_the_first_token_closes_an_open_door() {
+    let place = Place::new();
+    let serving = serve(&place, &[]);
+    let list = "GET /api/v1/topics";
+    assert!(!serving.needs_token && serving.status(list, "", "") == 200);
+    let token = place.ok(&["token", "create", "--access", "r"]);
+    until("it is closed", || serving.status(list, "", "") == 401);
+    assert_eq!(serving.status(list, token.trim(), ""), 200);
+    assert_eq!(serving.status("PUT /api/v1/topics/emails", token.trim(), ""), 403);
+}
+
+#[test]
+fn q21_limits_and_names_are_those_that_were_asked_for() {
+    let place = Place::new();
+    let token = place.ok(&["token", "create", "--access", "admin"]);
+    let token = token.trim();
+    let limits =
+        ["--body-limit", "1K", "--rate-limit", "5", "--allow-host", "queue.example", "--secure-cookies"];
+    let serving = serve(&place, &limits);
+    let list = "GET /api/v1/topics";
+    let named = |host: &str| {
+        let mut stream = TcpStream::connect(&serving.address).unwrap();
+        let request = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!((named("queue.example"), named("other.example")), ("200".to_owned(), "421".to_owned()));
+    let login = serving.send("POST /api/v1/session", token, &format!(r#"{{"token":"{token}"}}"#));
+    assert!(login.contains("; Secure"), "{login}");
+    let long = format!(r#"{{"payload":"{}"}}"#, "x".repeat(1100));
+    assert_eq!(serving.status("POST /api/v1/topics/emails/messages", token, &long), 413);
+    assert!((0..50).any(|_| serving.status(list, token, "") == 429), "nobody was told to wait");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! the URL says.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sawmill::env::Env;
@@ -10,6 +10,7 @@ use sawmill::{Context, Outcome};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use url::{Host, Url};
 
+use crate::trust;
 use crate::written::Size;
 
 /// How orders are fetched.
@@ -106,21 +107,11 @@ fn explain(error: &ureq::Error, timeout: Duration, most: Size) -> String {
     }
 }
 
-/// Whom the system trusts, who this program trusts, too.
 fn tls() -> Result<TlsConfig, String> {
-    static TRUSTED: OnceLock<Arc<Vec<Certificate<'static>>>> = OnceLock::new();
-    let trusted = TRUSTED.get_or_init(|| {
-        let found = rustls_native_certs::load_native_certs().certs;
-        Arc::new(found.iter().map(|found| Certificate::from_der(found).to_owned()).collect())
-    });
-    if trusted.is_empty() {
-        return Err(
-            "this system has no certificates that it trusts: install them (ca-certificates)".to_owned()
-        );
-    }
+    let trusted = trust::certificates()?.iter().map(|found| Certificate::from_der(found).to_owned());
     Ok(TlsConfig::builder()
         .provider(TlsProvider::Rustls)
-        .root_certs(RootCerts::Specific(trusted.clone()))
+        .root_certs(RootCerts::Specific(Arc::new(trusted.collect())))
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .build())
 }

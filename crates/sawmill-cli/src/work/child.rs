@@ -44,7 +44,7 @@ pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
         Ok(started) => started,
         Err(outcome) => return outcome,
     };
-    let entry = runner.runs.begin(&context, &group);
+    let entry = runner.runs.begin(&context, Some(&group));
     // Dropping the group kills it: so it is when the claim is lost, and when the worker drops this run.
     let outcome = tokio::select! {
         biased;

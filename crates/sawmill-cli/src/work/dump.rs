@@ -79,7 +79,8 @@ impl Subject {
     fn of_run(&self, run: &Run) -> String {
         let key = run.key.as_ref().map(|key| format!(", key {}", text::preview(key, 40))).unwrap_or_default();
         let since = text::span(self.runner.env.now().since(run.since));
-        format!("{} of {}{key}, attempt {}, pid {}, for {since}", run.id, run.topic, run.attempt, run.pid)
+        let pid = run.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+        format!("{} of {}{key}, attempt {}{pid}, for {since}", run.id, run.topic, run.attempt)
     }
 }
 

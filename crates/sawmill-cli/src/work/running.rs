@@ -34,7 +34,8 @@ pub(crate) struct Run {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) attempt: u32,
     pub(crate) since: Moment,
-    pub(crate) pid: Pid,
+    /// None if no process runs for it.
+    pub(crate) pid: Option<Pid>,
     /// Whoever runs it owns it, and ends it.
     group: Weak<ProcessGroup>,
 }
@@ -59,7 +60,7 @@ impl Runs {
     }
 
     /// This message runs, until what this returns is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, context: &Context, group: &Arc<ProcessGroup>) -> Entry {
+    pub(crate) fn begin(self: &Arc<Self>, context: &Context, group: Option<&Arc<ProcessGroup>>) -> Entry {
         let mut table = self.table();
         table.last += 1;
         let number = table.last;
@@ -69,8 +70,8 @@ impl Runs {
             key: context.key().map(|key| key.to_vec()),
             attempt: context.attempt(),
             since: self.env.now(),
-            pid: group.leader(),
-            group: Arc::downgrade(group),
+            pid: group.map(|group| group.leader()),
+            group: group.map(Arc::downgrade).unwrap_or_default(),
         };
         table.now.insert(number, run);
         self.count.send_replace(table.now.len());

@@ -61,7 +61,7 @@ impl Stream {
             Err(outcome) => return outcome,
         };
         let group = talker.group.clone();
-        let entry = self.runner.runs.begin(context, &group);
+        let entry = self.runner.runs.begin(context, Some(&group));
         let talk = talker.talk(context);
         let answer = match self.runner.limits().timeout {
             None => talk.await,

@@ -4,18 +4,25 @@ use bytes::Bytes;
 use sawmill::{Context, Outcome};
 
 use super::program::Program;
-#[cfg(feature = "kafka")]
-use super::runner::{Runner, unwanted};
+use super::runner::Runner;
+#[cfg(any(feature = "deliver", feature = "kafka"))]
+use super::runner::unwanted;
+#[cfg(feature = "deliver")]
+use crate::deliver::Delivery;
 #[cfg(feature = "kafka")]
 use crate::pool::Orders;
 
 /// How a worker finds out what to run.
+#[allow(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Task {
     /// This command, with the payload on its stdin.
     Program(Program),
     /// Each message is an order.
     #[cfg(feature = "kafka")]
     Orders(Orders),
+    /// Nothing runs: each message is delivered.
+    #[cfg(feature = "deliver")]
+    Delivery(Delivery),
 }
 
 /// One run.
@@ -30,26 +37,34 @@ pub(crate) struct Job {
 }
 
 impl Task {
-    /// What to run for this message, or what becomes of one for which there is nothing.
-    #[cfg(feature = "kafka")]
+    /// What to run for this message, or what becomes of one for which there is nothing to run.
+    #[cfg_attr(
+        not(any(feature = "deliver", feature = "kafka")),
+        allow(clippy::unused_async, unused_variables, reason = "with more to do it is not")
+    )]
     pub(super) async fn job(&self, runner: &Runner, context: &Context) -> Result<Job, Outcome> {
         match self {
             Self::Program(program) => Ok(Job::of(program, context)),
             // An order may have to be fetched, which takes its time.
+            #[cfg(feature = "kafka")]
             Self::Orders(orders) => tokio::select! {
                 biased;
                 outcome = unwanted(context) => Err(outcome),
                 job = orders.job(&runner.env, context) => job,
             },
+            #[cfg(feature = "deliver")]
+            Self::Delivery(delivery) => {
+                let limit = runner.limits().timeout.unwrap_or(crate::deliver::TIMEOUT);
+                let _entry = runner.runs.begin(context, None);
+                Err(tokio::select! {
+                    biased;
+                    outcome = unwanted(context) => outcome,
+                    delivered = runner.env.within(limit, delivery.deliver(&runner.env, context)) => {
+                        delivered.unwrap_or_else(|| Outcome::retry(runner.late(limit)))
+                    }
+                })
+            }
         }
-    }
-
-    /// What to run for this message.
-    #[cfg(not(feature = "kafka"))]
-    #[allow(clippy::unused_async, reason = "with orders it is not")]
-    pub(super) async fn job(&self, _: &super::runner::Runner, context: &Context) -> Result<Job, Outcome> {
-        let Self::Program(program) = self;
-        Ok(Job::of(program, context))
     }
 }
 

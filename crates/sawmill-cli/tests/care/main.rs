@@ -6,6 +6,8 @@
 mod support;
 
 mod configuration;
+#[cfg(feature = "serve")]
+mod dashboard;
 mod live;
 mod logging;
 mod metrics;

@@ -10,14 +10,14 @@ use crate::support::library::Library;
 use crate::support::{Place, Running, until};
 
 /// Where a worker says that its metrics are.
-fn address(worker: &Running) -> String {
+pub(crate) fn address(worker: &Running) -> String {
     worker.until_said("/metrics");
     let said = worker.stderr();
     let rest = said.split("metrics at http://").nth(1).unwrap();
     rest.split("/metrics").next().unwrap().to_owned()
 }
 
-fn ask(address: &str, request: &[u8]) -> String {
+pub(crate) fn ask(address: &str, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(request).unwrap();
@@ -26,7 +26,7 @@ fn ask(address: &str, request: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-fn metrics(address: &str) -> String {
+pub(crate) fn metrics(address: &str) -> String {
     let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
     assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("version=0.0.4"), "{head}");

@@ -1,0 +1,16 @@
+//! `sawmill deliver` against real servers: behaviour G19.
+
+#![cfg(feature = "deliver")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+#![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod authority;
+mod email;
+mod forward;
+mod smtp;
+mod usage;
+mod web;
+mod webhook;
