@@ -26,6 +26,7 @@ pub(crate) enum Task {
         parts: Vec<&'static str>,
         start: u64,
     },
+    Pictures,
     Bench {
         engine: &'static str,
         /// What must run for it.
@@ -58,7 +59,7 @@ const BENCHES: &[(&str, Option<Engine>)] = &[
 ];
 /// What a benchmark may be told, and goes to it as it is: options with a number, and those that stand alone.
 const BENCH_NUMBERS: &[&str] =
-    &["--n", "--rounds", "--latency-seconds", "--backlog", "--idle-seconds", "--pin"];
+    &["--n", "--rounds", "--latency-seconds", "--backlog", "--idle-seconds", "--pin", "--serve"];
 const BENCH_FLAGS: &[&str] = &["--quick", "--json"];
 
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, UsageError> {
@@ -84,6 +85,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, Us
             let parts = chosen(&mut typed, "part", soak::part_names())?;
             Task::Soak { parts, start: typed.number("--start")?.unwrap_or(SOAK_START) }
         }
+        "pictures" => Task::Pictures,
         "bench" => meant_bench(&mut typed)?,
         "engines" => meant_engines(&mut typed)?,
         other => return Err(UsageError(format!("there is no task `{other}`"))),
@@ -280,10 +282,21 @@ mod tests {
     }
 
     #[test]
+    fn pictures_take_no_options() {
+        assert_eq!(parsed("pictures"), Ok(Task::Pictures));
+        assert!(parsed("pictures now").is_err());
+    }
+
+    #[test]
     fn bench_names_an_engine_and_passes_its_options_on() {
         let args = ["--n", "500", "--only", "idle", "--json"].map(String::from).to_vec();
         assert_eq!(
             parsed("bench sqlite --json --only idle --n=500"),
+            Ok(Task::Bench { engine: "sqlite", server: None, args })
+        );
+        let args = ["--serve", "60"].map(String::from).to_vec();
+        assert_eq!(
+            parsed("bench sqlite --serve 60"),
             Ok(Task::Bench { engine: "sqlite", server: None, args })
         );
         let args = ["--pin", "300"].map(String::from).to_vec();

@@ -38,10 +38,13 @@ Tasks:
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      What takes longer than the gate may: the simulation on seeds the gate does
                             not try, money moved by workers that are killed, for a minute on each engine,
-                            Kafka with encryption, and 100,000 messages for Cassandra by wrong clocks
+                            Kafka with encryption, 100,000 messages for Cassandra by wrong clocks, a million
+                            through one of its topics, one of three nodes killed, and whatever the
+                            description of the HTTP API allows, and what it does not
       --start SEED            First seed [default: 1000000]
       --only PART[,PART]      Run these only: sim, exactly-once-sqlite, exactly-once-postgres,
-                              exactly-once-mysql, kafka-tls, cassandra-late
+                              exactly-once-mysql, kafka-tls, cassandra-late, cassandra-long,
+                              cassandra-ring, fuzz-serve
   bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql,
                             kafka, cassandra; and zookeeper, as a ledger
       --quick                 A small run, to see that it works
@@ -51,9 +54,12 @@ Tasks:
       --latency-seconds N     How long to push now and then [default: 10]
       --backlog N             Messages that wait in the larger backlog [default: 5000000]
       --idle-seconds N        How long to watch an idle worker [default: 20]
-      --pin SECONDS           Hold a transaction open for so long, and measure only what that does:
-                              postgres, mysql
+      --pin SECONDS           Push and work for so long, without and with a transaction that is held open
+                              (postgres, mysql), and measure only whether that gets slower
+      --serve SECONDS         Send 500 pushes a second to a server for so long, with 50 long polls beside them,
+                              and measure only that
       --json                  Print the figures as JSON
+  pictures                  Make the pictures of the page in docs/, in a real browser
   help                      Show this text
 
 Examples:
@@ -65,6 +71,7 @@ Examples:
   cargo xtask soak --start 5000000          twenty thousand new seeds
   cargo xtask bench sqlite                  all figures, in some minutes
   cargo xtask bench postgres --pin 300      does the rate decay while somebody holds a transaction open?
+  cargo xtask bench sqlite --serve 60       what an HTTP request takes under load
   cargo xtask bench sqlite --only idle      what a worker costs that has nothing to do
 
 Environment:
@@ -108,6 +115,7 @@ fn perform(task: &Task) -> ExitCode {
         Task::EnginesDown => engines::down(),
         Task::Sim { args } => pass_on(&sim(args)),
         Task::Soak { parts, start } => soak::run(parts, *start),
+        Task::Pictures => pictures(),
         Task::Bench { engine, server, args } => measure(engine, *server, args),
     }
 }
@@ -119,6 +127,26 @@ fn sim(args: &[String]) -> Invocation {
         cargo = cargo.args(["--features", "planted"]);
     }
     cargo.args(["--"]).args(args)
+}
+
+/// Has the test that looks at the page keep what it sees.
+fn pictures() -> ExitCode {
+    let folder = tools::enter_repository().and_then(|()| Ok(std::env::current_dir()?.join("docs")));
+    match folder {
+        Ok(folder) => {
+            let test = "test -p sawmill-serve --test serve browser::pictures::the_page";
+            pass_on(
+                &Invocation::cargo(&[])
+                    .args(test.split_whitespace())
+                    .env("CI", "true")
+                    .env("SAWMILL_PICTURES", folder),
+            )
+        }
+        Err(error) => {
+            eprintln!("error: the folder docs cannot be found: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn bench(engine: &str, args: &[String]) -> Invocation {

@@ -1,6 +1,6 @@
 //! Running other programs: shown as a person would type them, their output streamed, their tests counted.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -61,6 +61,9 @@ impl Invocation {
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_this_package(name)) {
+            command.env_remove(name);
+        }
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
         self.folder.iter().for_each(|folder| {
             command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
@@ -108,6 +111,14 @@ impl Invocation {
         let printed = String::from_utf8_lossy(&kept).into_owned();
         Ok(Ended { status: child.wait()?, counts, printed, time: started.elapsed() })
     }
+}
+
+/// What Cargo said to this tool of its own package. Build scripts that look at such a variable would be run again, and all that
+/// rests on them compiled again, by each change between `cargo xtask` and Cargo itself.
+fn is_of_this_package(variable: &OsStr) -> bool {
+    variable
+        .to_str()
+        .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
 }
 
 impl fmt::Display for Invocation {

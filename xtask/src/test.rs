@@ -38,21 +38,33 @@ const fn step(name: &'static str, by: By, args: &'static str) -> Step {
     Step { name, by, args, env: &[] }
 }
 
-/// Cheap steps come first, so that a slip of the pen is found before the long runs.
+/// Cheap steps come first, so that a slip of the pen is found before the long runs. Steps that build the same things name the same
+/// features, or all that depends on these would be built once more.
 const STEPS: &[Step] = &[
     step("format", By::Cargo, "fmt --all -- --check"),
-    // With all engines in the program, and with the planted bugs, which are lines more and no line less.
+    // With all that is optional, and with the planted bugs, which are lines more and no line less.
     step(
         "clippy",
         By::Cargo,
-        "clippy --workspace --all-targets --features sawmill-sim/planted,sawmill-cli/full -- -D warnings",
+        "clippy --workspace --all-targets --features sawmill-sim/planted,sawmill-cli/full,sawmill/otel -- -D warnings",
     ),
     step("clippy-lean", By::Cargo, "clippy -p sawmill-cli --no-default-features --bins -- -D warnings"),
-    step("tests", By::EngineTest, "test --workspace --tests --features sawmill-cli/full"),
-    Step { env: &[("RUSTDOCFLAGS", "-D warnings")], ..step("docs", By::Cargo, "doc --workspace --no-deps") },
-    step("doctests", By::CargoTest, "test --workspace --doc --no-fail-fast"),
+    step("tests", By::EngineTest, "test --workspace --tests --features sawmill-cli/full,sawmill/otel"),
+    Step {
+        env: &[("RUSTDOCFLAGS", "-D warnings")],
+        ..step(
+            "docs",
+            By::Cargo,
+            "doc --workspace --no-deps --features sawmill-sim/planted,sawmill-cli/full,sawmill/otel",
+        )
+    },
+    step(
+        "doctests",
+        By::CargoTest,
+        "test --workspace --doc --no-fail-fast --features sawmill-cli/full,sawmill/otel",
+    ),
     step("licences", By::Licences, "xtask test --only licences"),
-    step("examples", By::Examples, "build --workspace --examples"),
+    step("examples", By::Examples, "build --workspace --examples --features sawmill-cli/full,sawmill/otel"),
     step("sim", By::Cargo, "run --release -p sawmill-sim --features planted -- --seeds 2000"),
     step("mutants", By::Cargo, "run --release -p sawmill-sim --features planted -- --mutants"),
 ];
@@ -306,7 +318,11 @@ mod tests {
     #[test]
     fn a_step_is_shown_with_its_environment() {
         let docs = STEPS.iter().find(|step| step.name == "docs").unwrap();
-        assert_eq!(docs.typed().to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps");
+        assert_eq!(
+            docs.typed().to_string(),
+            "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps \
+             --features sawmill-sim/planted,sawmill-cli/full,sawmill/otel"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use scylla::response::{PagingState, PagingStateResponse};
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
-use crate::subject::{Goals, Opened, Pin, Raw, RowQueue, Subject, Tally};
+use crate::subject::{Goals, Opened, Raw, RowQueue, Subject, Tally};
 use crate::{Failure, PAYLOAD, SHARDS, url};
 
 /// Rows in one batch of the driver's, as was found best.
@@ -110,10 +110,6 @@ impl Subject for Cassandra {
 
     async fn row_queue(&self) -> Result<Option<Box<dyn RowQueue>>, Failure> {
         Ok(None)
-    }
-
-    async fn pin(&self) -> Result<Box<dyn Pin>, Failure> {
-        Err("Cassandra has no transaction that could be held open".into())
     }
 }
 

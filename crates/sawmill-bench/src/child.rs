@@ -13,7 +13,7 @@ use sawmill::env::{Env, Spawn};
 use tokio::sync::oneshot;
 
 use crate::subject::Subject;
-use crate::{Failure, throughput};
+use crate::{Failure, serve, throughput};
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -52,6 +52,7 @@ pub(crate) async fn run(subject: &dyn Subject, job: &[String]) -> Result<(), Fai
         ["push", store, count] => push(subject, store, count.parse()?).await,
         ["work", store, group, count] => work(subject, store, group, count.parse()?).await,
         ["idle", store, seconds] => idle(subject, store, Duration::from_secs(seconds.parse()?)).await,
+        ["serve", store] => serve::serve(subject, store).await,
         _ => Err("a child does not know what to do".into()),
     }
 }

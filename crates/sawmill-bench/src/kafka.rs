@@ -20,7 +20,7 @@ use sawmill::{Sawmill, engine};
 use sawmill_kafka::KafkaEngine;
 use tokio::task::block_in_place;
 
-use crate::subject::{Goals, Opened, Pin, Raw, RowQueue, Subject, Tally};
+use crate::subject::{Goals, Opened, Raw, RowQueue, Subject, Tally};
 use crate::{BATCH, Failure, PAYLOAD, SHARDS, url};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -104,10 +104,6 @@ impl Subject for Kafka {
 
     async fn row_queue(&self) -> Result<Option<Box<dyn RowQueue>>, Failure> {
         Ok(None)
-    }
-
-    async fn pin(&self) -> Result<Box<dyn Pin>, Failure> {
-        Err("Kafka has no transaction that could be held open by a reader".into())
     }
 }
 

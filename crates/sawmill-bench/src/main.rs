@@ -19,6 +19,7 @@ mod mysql;
 mod pin;
 mod postgres;
 mod report;
+mod serve;
 mod settings;
 mod single;
 mod sqlite;
@@ -97,6 +98,7 @@ async fn measure(
         Part::Idle => idle::measure(subject, settings, report).await,
         Part::Commit => commit::measure(subject, settings, report).await,
         Part::Pin => pin::measure(subject, settings, report).await,
+        Part::Serve => serve::measure(subject, settings, report).await,
     }
 }
 

@@ -85,11 +85,11 @@ impl Subject for Mysql {
         Ok(Some(Box::new(Jobs::create(&self.url, &self.table()).await?)))
     }
 
-    async fn pin(&self) -> Result<Box<dyn Pin>, Failure> {
+    async fn pin(&self) -> Result<Option<Box<dyn Pin>>, Failure> {
         let mut conn = connect(&self.url).await?;
         conn.query_drop("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
         conn.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await?;
-        Ok(Box::new(Pinned { conn, watch: connect(&self.url).await? }))
+        Ok(Some(Box::new(Pinned { conn, watch: connect(&self.url).await? })))
     }
 }
 
@@ -306,7 +306,7 @@ impl Pin for Pinned {
         Ok(count.map(|count| ("the history of transactions".to_owned(), count)).into_iter().collect())
     }
 
-    async fn release(mut self: Box<Self>) -> Result<(), Failure> {
+    async fn release(&mut self) -> Result<(), Failure> {
         Ok(self.conn.query_drop("COMMIT").await?)
     }
 }

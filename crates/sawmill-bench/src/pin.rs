@@ -1,5 +1,5 @@
-//! A transaction that somebody holds open: nothing that it might still see can be cleaned up. Messages are pushed and
-//! worked off all the while, and the rate must not decay.
+//! Messages are pushed and worked off for minutes, and the rate must not decay; also not while somebody holds a transaction open,
+//! so that nothing it might still see can be cleaned up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sawmill::env::Env;
 use sawmill::{Context, Push, Sawmill};
+use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -25,6 +26,54 @@ pub(crate) async fn measure(
     settings: &Settings,
     report: &mut Report,
 ) -> Result<(), Failure> {
+    let part = Duration::from_secs(settings.pin_seconds) / PARTS;
+    // The same without the transaction: a disk that tires in minutes is not the transaction's doing.
+    for held in [false, true] {
+        let (key, name) = match held {
+            true => ("pin_held", "a transaction held open"),
+            false => ("pin_free", "no transaction held open"),
+        };
+        let run = run(subject, part, held, name).await?;
+        let (first, last) = (run.rates.first().copied(), run.rates.last().copied());
+        let what = format!("{name}: the last {part:?}; base: the first");
+        let figure = Figure::new(key, what, "/s", last.unwrap_or(0.0)).base(first.unwrap_or(0.0));
+        let figure = if held { figure.wanted(Wanted::Times(0.9)) } else { figure };
+        let figure = figure.with("rates", json!(run.rates)).with("messages", json!(run.handled));
+        report.add(match &run.dead {
+            Some(dead) => figure.with("dead_rows", counts(dead)),
+            None => figure,
+        });
+        let rates: Vec<String> = run.rates.iter().map(|rate| format!("{rate:.0}")).collect();
+        report.note(format!("{name}: pushed and worked off in each {part:?}: {}/s", rates.join(", ")));
+        report.note(format!("{name}: {} messages passed", run.handled));
+        let Some(dead) = run.dead else {
+            // There is nothing that could be held open.
+            break;
+        };
+        let dead: Vec<String> = dead.iter().map(|(what, count)| format!("{count} in {what}")).collect();
+        let dead = if dead.is_empty() { "none".to_owned() } else { dead.join(", ") };
+        report.note(format!("{name}: dead rows: {dead}"));
+    }
+    Ok(())
+}
+
+/// Dead rows by table, for the JSON.
+fn counts(dead: &[(String, u64)]) -> Value {
+    let counts: Map<String, Value> =
+        dead.iter().map(|(table, count)| (table.clone(), json!(count))).collect();
+    counts.into()
+}
+
+/// What one run gave.
+struct Run {
+    /// Messages in a second, by part of the time.
+    rates: Vec<f64>,
+    /// Rows that are dead, by table, where rows can be.
+    dead: Option<Vec<(String, u64)>>,
+    handled: u64,
+}
+
+async fn run(subject: &dyn Subject, part: Duration, held: bool, name: &str) -> Result<Run, Failure> {
     let (store, env) = (subject.store("pin"), Env::system());
     let opened = subject.open(&store, env.clone()).await?;
     let mill = opened.mill();
@@ -37,10 +86,12 @@ pub(crate) async fn measure(
         async {}
     };
     let mut pin = subject.pin().await?;
+    if let Some(pin) = pin.as_mut().filter(|_| !held) {
+        pin.release().await?;
+    }
     let worker = mill.worker("bench").start(handler).await?;
     let mut pushing = JoinSet::new();
     pushing.spawn(push(mill.clone(), room.clone()));
-    let part = Duration::from_secs(settings.pin_seconds) / PARTS;
     let rate_of_part = async || {
         let (began, before) = (env.now(), handled.load(Ordering::Relaxed));
         env.sleep(part).await;
@@ -50,30 +101,26 @@ pub(crate) async fn measure(
     let mut rates = Vec::new();
     for nth in 1..=PARTS {
         let rate = rate_of_part().await;
-        progress(&format!("with a transaction held open, part {nth} of {PARTS}: {rate:.0}/s"));
+        progress(&format!("{name}, part {nth} of {PARTS}: {rate:.0}/s"));
         rates.push(rate);
     }
     room.close();
     while let Some(ended) = pushing.join_next().await {
         ended??;
     }
-    let dead = pin.dead(&store).await?;
-    pin.release().await?;
+    let mut dead = None;
+    if let Some(pin) = &mut pin {
+        dead = Some(pin.dead(&store).await?);
+        if held {
+            pin.release().await?;
+        }
+    }
     worker.drained().await;
     worker.stop().await;
     drop(worker);
     opened.close().await?;
     subject.remove(&store).await?;
-    let (first, last) = (rates.first().copied().unwrap_or(0.0), rates.last().copied().unwrap_or(0.0));
-    let what = format!("a transaction held open: the last {part:?}; base: the first");
-    report.add(Figure::new("pin", what, "/s", last).base(first).wanted(Wanted::Times(0.9)));
-    let rates: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
-    let rates = rates.join(", ");
-    report.note(format!("pushed and worked off in each {part:?}: {rates}/s"));
-    let dead: Vec<String> = dead.iter().map(|(what, count)| format!("{count} in {what}")).collect();
-    let dead = if dead.is_empty() { "none".to_owned() } else { dead.join(", ") };
-    report.note(format!("dead rows, while {} messages passed: {dead}", handled.load(Ordering::Relaxed)));
-    Ok(())
+    Ok(Run { rates, dead, handled: handled.load(Ordering::Relaxed) })
 }
 
 /// Pushes whenever there is room, until that is closed.

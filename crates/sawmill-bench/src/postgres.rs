@@ -94,11 +94,11 @@ impl Subject for Postgres {
         Ok(Some(Box::new(Jobs::create(&self.url, &self.table()).await?)))
     }
 
-    async fn pin(&self) -> Result<Box<dyn Pin>, Failure> {
+    async fn pin(&self) -> Result<Option<Box<dyn Pin>>, Failure> {
         let client = connect(&self.url).await?;
         // It is numbered and has looked: so it holds back whatever a transaction can hold back.
         client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()").await?;
-        Ok(Box::new(Pinned { client, watch: connect(&self.url).await? }))
+        Ok(Some(Box::new(Pinned { client, watch: connect(&self.url).await? })))
     }
 }
 
@@ -331,13 +331,14 @@ struct Pinned {
 #[async_trait]
 impl Pin for Pinned {
     async fn dead(&mut self, store: &str) -> Result<Vec<(String, u64)>, Failure> {
-        let sql = "SELECT relname::text, n_dead_tup FROM pg_stat_user_tables
-                   WHERE schemaname = $1 AND n_dead_tup > 0 ORDER BY n_dead_tup DESC";
+        // Tables come and go, and the server's own tables tell of them.
+        let sql = "SELECT relname::text, n_dead_tup FROM pg_stat_all_tables
+                   WHERE schemaname IN ($1, 'pg_catalog') AND n_dead_tup > 0 ORDER BY n_dead_tup DESC LIMIT 8";
         let rows = self.watch.query(sql, &[&format!("sawmill_{store}")]).await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<_, i64>(1)?.unsigned_abs()))).collect()
     }
 
-    async fn release(self: Box<Self>) -> Result<(), Failure> {
+    async fn release(&mut self) -> Result<(), Failure> {
         Ok(self.client.batch_execute("COMMIT").await?)
     }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Figure {
     pub(crate) base: Option<f64>,
     pub(crate) ours: f64,
     pub(crate) wanted: Option<Wanted>,
+    /// What else the JSON says of it. In the table it stands in a note.
+    details: Vec<(&'static str, Value)>,
 }
 
 /// What a figure should be.
@@ -27,7 +29,7 @@ pub(crate) enum Wanted {
 
 impl Figure {
     pub(crate) fn new(key: &'static str, what: impl Into<String>, unit: &'static str, ours: f64) -> Self {
-        Self { key, what: what.into(), unit, base: None, ours, wanted: None }
+        Self { key, what: what.into(), unit, base: None, ours, wanted: None, details: Vec::new() }
     }
 
     pub(crate) fn base(mut self, base: f64) -> Self {
@@ -37,6 +39,11 @@ impl Figure {
 
     pub(crate) fn wanted(mut self, wanted: Wanted) -> Self {
         self.wanted = Some(wanted);
+        self
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, detail: Value) -> Self {
+        self.details.push((name, detail));
         self
     }
 
@@ -117,6 +124,9 @@ impl Report {
             }
             if let Some(met) = figure.is_met() {
                 entry["met"] = json!(met);
+            }
+            for (name, detail) in &figure.details {
+                entry[*name] = detail.clone();
             }
             all.insert(figure.key.to_owned(), entry);
         }

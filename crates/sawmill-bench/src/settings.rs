@@ -12,11 +12,20 @@ pub(crate) enum Part {
     Idle,
     Commit,
     Pin,
+    Serve,
 }
 
 impl Part {
-    const ALL: [Part; 7] =
-        [Part::Throughput, Part::Single, Part::Latency, Part::Backlog, Part::Idle, Part::Commit, Part::Pin];
+    const ALL: [Part; 8] = [
+        Part::Throughput,
+        Part::Single,
+        Part::Latency,
+        Part::Backlog,
+        Part::Idle,
+        Part::Commit,
+        Part::Pin,
+        Part::Serve,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -27,6 +36,7 @@ impl Part {
             Part::Idle => "idle",
             Part::Commit => "commit",
             Part::Pin => "pin",
+            Part::Serve => "serve",
         }
     }
 }
@@ -44,13 +54,15 @@ pub(crate) struct Settings {
     pub(crate) idle_seconds: u64,
     /// How long a transaction is held open.
     pub(crate) pin_seconds: u64,
+    /// How long requests are sent to a server.
+    pub(crate) serve_seconds: u64,
     pub(crate) json: bool,
 }
 
 impl Settings {
     const DEFAULT: fn() -> Self = || Self {
-        // Holding a transaction open takes minutes, so it is measured only if it is asked for.
-        parts: Part::ALL.into_iter().filter(|part| *part != Part::Pin).collect(),
+        // What is not of the engine alone, or takes minutes, is measured only if it is asked for.
+        parts: Part::ALL.into_iter().filter(|part| !matches!(part, Part::Pin | Part::Serve)).collect(),
         messages: 500_000,
         rounds: 3,
         singles: 10_000,
@@ -58,6 +70,7 @@ impl Settings {
         backlog: 5_000_000,
         idle_seconds: 20,
         pin_seconds: 300,
+        serve_seconds: 60,
         json: false,
     };
 
@@ -70,6 +83,7 @@ impl Settings {
         self.backlog = 300_000;
         self.idle_seconds = 5;
         self.pin_seconds = 10;
+        self.serve_seconds = 5;
     }
 
     pub(crate) fn parse(arguments: Vec<String>) -> Result<Self, Failure> {
@@ -93,6 +107,10 @@ impl Settings {
                 "--latency-seconds" => settings.latency_seconds = number()? as u64,
                 "--backlog" => settings.backlog = number()?,
                 "--idle-seconds" => settings.idle_seconds = number()? as u64,
+                "--serve" => {
+                    settings.serve_seconds = number()? as u64;
+                    settings.parts = vec![Part::Serve];
+                }
                 "--pin" => {
                     settings.pin_seconds = number()? as u64;
                     settings.parts = vec![Part::Pin];

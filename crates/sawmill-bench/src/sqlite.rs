@@ -9,7 +9,7 @@ use rusqlite::{Connection, params};
 use sawmill::Sawmill;
 use sawmill::env::Env;
 
-use crate::subject::{Goals, Opened, Pin, Raw, RowQueue, Subject, Tally};
+use crate::subject::{Goals, Opened, Raw, RowQueue, Subject, Tally};
 use crate::{Failure, PAYLOAD};
 
 pub(crate) struct Sqlite {
@@ -67,10 +67,6 @@ impl Subject for Sqlite {
     /// One process writes at a time, so there is nothing to skip.
     async fn row_queue(&self) -> Result<Option<Box<dyn RowQueue>>, Failure> {
         Ok(None)
-    }
-
-    async fn pin(&self) -> Result<Box<dyn Pin>, Failure> {
-        Err("holding a transaction open is measured on postgres and mysql".into())
     }
 }
 

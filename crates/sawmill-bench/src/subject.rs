@@ -41,8 +41,10 @@ pub(crate) trait Subject: Send + Sync {
     /// The queue that is usually built on such an engine; none where it makes no sense.
     async fn row_queue(&self) -> Result<Option<Box<dyn RowQueue>>, Failure>;
 
-    /// Holds a transaction open, which sees everything as it is now, until this is dropped.
-    async fn pin(&self) -> Result<Box<dyn Pin>, Failure>;
+    /// Holds a transaction open, which sees everything as it is now, where there is such a thing.
+    async fn pin(&self) -> Result<Option<Box<dyn Pin>>, Failure> {
+        Ok(None)
+    }
 }
 
 /// What is wanted of an engine.
@@ -148,7 +150,7 @@ pub(crate) trait Pin: Send {
     async fn dead(&mut self, store: &str) -> Result<Vec<(String, u64)>, Failure>;
 
     /// Ends the transaction.
-    async fn release(self: Box<Self>) -> Result<(), Failure>;
+    async fn release(&mut self) -> Result<(), Failure>;
 }
 
 /// Seconds that something takes.

@@ -68,10 +68,13 @@ fn costs(ours: &Ours, messages: usize, raw_bytes: f64, report: &mut Report) {
         let what = "bytes of the engine's log per message";
         report.add(Figure::new("log_bytes", what, "bytes", each).base(raw_bytes));
     }
-    let queries = per_thousand(ours.total.queries);
-    report.add(Figure::new("queries", "queries per 1,000 messages, pushed and worked off", "", queries));
-    let commits = per_thousand(ours.total.commits);
-    report.add(Figure::new("commits", "commits per 1,000 messages, pushed and worked off", "", commits));
+    // An engine that does not count them has none.
+    for (name, total) in [("queries", ours.total.queries), ("commits", ours.total.commits)] {
+        if total > 0 {
+            let what = format!("{name} per 1,000 messages, pushed and worked off");
+            report.add(Figure::new(name, what, "", per_thousand(total)));
+        }
+    }
     report.note(format!(
         "{messages} messages of {} bytes; working them cost {:.2} ledger commits and {:.2} log reads per 1,000",
         PAYLOAD.len(),

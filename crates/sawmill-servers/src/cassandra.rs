@@ -1,10 +1,11 @@
-//! A Cassandra node, alone.
+//! A Cassandra node: alone, or one of three.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use crate::java::JavaServer;
-use crate::process::{connected, free_port, give};
+use crate::process::{connected_to, free_port, give};
 
 const SERVER: JavaServer = JavaServer {
     name: "cassandra-5.0.6",
@@ -46,8 +47,8 @@ const OPENS: &[&str] = &[
     "jdk.management/com.sun.management.internal",
 ];
 
-/// Nobody else is there to wait for.
-const ALONE: &[&str] = &[
+/// Nobody is waited for: nodes of a ring are started one after another, and hold nothing yet.
+const OPTIONS: &[&str] = &[
     "-Dcassandra.ring_delay_ms=100",
     "-Dcassandra.skip_wait_for_gossip_to_settle=0",
     "-Djdk.attach.allowAttachSelf=true",
@@ -59,8 +60,7 @@ num_tokens: 1\n\
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner\n\
 commitlog_sync: periodic\n\
 commitlog_sync_period: 10000ms\n\
-listen_address: 127.0.0.1\n\
-rpc_address: 127.0.0.1\n\
+auto_bootstrap: false\n\
 endpoint_snitch: SimpleSnitch\n";
 
 /// It says what is wrong, and nothing else.
@@ -72,19 +72,33 @@ const LOGBACK: &str = "\
   <root level=\"WARN\"><appender-ref ref=\"OUT\"/></root>\n\
 </configuration>\n";
 
+/// Where a node listens. All nodes of a ring listen at the same ports, each at an address of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ports {
+    pub(crate) native: u16,
+    storage: u16,
+    ssl_storage: u16,
+}
+
+impl Ports {
+    pub(crate) fn beside(native: u16) -> Result<Self, String> {
+        Ok(Self { native, storage: free_port()?, ssl_storage: free_port()? })
+    }
+}
+
 pub(crate) fn programs() -> Result<PathBuf, String> {
     SERVER.programs()
 }
 
 /// Writes what it is told. More of a test's own may be written there before it is started again.
-pub(crate) fn prepare(folder: &Path, port: u16) -> Result<(), String> {
-    let (storage, ssl_storage) = (free_port()?, free_port()?);
+pub(crate) fn prepare(folder: &Path, host: Ipv4Addr, ports: Ports) -> Result<(), String> {
+    let Ports { native, storage, ssl_storage } = ports;
     let data = folder.join("data");
     let at = |name: &str| data.join(name).display().to_string();
     give(
         &folder.join("cassandra.yaml"),
         &format!(
-            "{SETTINGS}native_transport_port: {port}\nstorage_port: {storage}\nssl_storage_port: {ssl_storage}\n\
+            "{SETTINGS}listen_address: {host}\nrpc_address: {host}\nnative_transport_port: {native}\nstorage_port: {storage}\nssl_storage_port: {ssl_storage}\n\
              data_file_directories: [{}]\ncommitlog_directory: {}\nsaved_caches_directory: {}\n\
              hints_directory: {}\ncdc_raw_directory: {}\n\
              seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    \
@@ -100,15 +114,20 @@ pub(crate) fn prepare(folder: &Path, port: u16) -> Result<(), String> {
 }
 
 /// Starts it, and says which process it is.
-pub(crate) fn launch(jars: &Path, folder: &Path, port: u16) -> Result<(u32, Option<Child>), String> {
+pub(crate) fn launch(
+    jars: &Path,
+    folder: &Path,
+    host: Ipv4Addr,
+    port: u16,
+) -> Result<(u32, Option<Child>), String> {
     let mut java = SERVER.program(jars, folder)?;
     for (option, packages) in [("--add-exports", EXPORTS), ("--add-opens", OPENS)] {
         java.args(packages.iter().map(|package| format!("{option}={package}=ALL-UNNAMED")));
     }
-    java.args(ALONE).arg(format!("-Dlogback.configurationFile={}", folder.join("logback.xml").display()));
+    java.args(OPTIONS).arg(format!("-Dlogback.configurationFile={}", folder.join("logback.xml").display()));
     java.arg(format!("-Dcassandra.config=file://{}", folder.join("cassandra.yaml").display()));
     java.arg(format!("-Dcassandra.storagedir={}", folder.join("data").display()));
     java.arg("org.apache.cassandra.service.CassandraDaemon");
     // It takes connections when all else is done.
-    SERVER.launch(java, folder, |_| connected(port).is_ok())
+    SERVER.launch(java, folder, |_| connected_to(host, port).is_ok())
 }

@@ -1,4 +1,4 @@
-//! Getting servers that are not here: Debian's packages, installed or only unpacked, and archives of Maven's.
+//! Getting servers that are not here: Debian's packages, installed or only unpacked, archives of Maven's, and packages of Python's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,16 +23,47 @@ pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
     done("apt-get install", apt_get().args(["install", "-y", "--no-install-recommends"]).args(names))
 }
 
+/// Where programs are that are not run by their names alone.
+const FOLDERS: [&str; 6] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+fn found(program: &str) -> Option<PathBuf> {
+    FOLDERS.iter().map(|folder| Path::new(folder).join(program)).find(|path| path.exists())
+}
+
 /// Sees to it that there is podman, with what runs its containers, and a busybox to make an image of.
 pub fn podman() -> Result<(), String> {
     const WANTED: [(&str, &str); 3] = [("podman", "podman"), ("runc", "runc"), ("busybox", "busybox-static")];
-    let is_there = |program: &str| {
-        let folders = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
-        folders.iter().any(|folder| Path::new(folder).join(program).exists())
-    };
     let lacking: Vec<&str> =
-        WANTED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
+        WANTED.iter().filter(|(program, _)| found(program).is_none()).map(|(_, package)| *package).collect();
     if lacking.is_empty() { Ok(()) } else { packages(&lacking) }
+}
+
+/// Sees to it that there is Chromium, and says where.
+pub fn chromium() -> Result<PathBuf, String> {
+    const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+    let there = || NAMES.into_iter().find_map(found);
+    if there().is_none() {
+        packages(&["chromium"])?;
+    }
+    there().ok_or_else(|| "the package chromium has no chromium".to_owned())
+}
+
+/// The folder with these packages of Python's archive and what they need, for `PYTHONPATH`.
+pub fn python(name: &str, wanted: &[&str]) -> Result<PathBuf, String> {
+    kept(name, |folder| {
+        let pip = || {
+            let mut python = Command::new("python3");
+            python.args(["-m", "pip"]);
+            python
+        };
+        if done("pip", pip().arg("--version")).is_err() {
+            packages(&["python3", "python3-pip"])?;
+        }
+        eprintln!("fetching {} for Python", wanted.join(", "));
+        let mut install = pip();
+        install.args(["install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"]);
+        done("pip", install.arg(folder).args(wanted))
+    })
 }
 
 /// PostgreSQL's server without the service that its package would set up.

@@ -32,10 +32,11 @@ mod running;
 mod zookeeper;
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-pub use install::podman;
+pub use install::{chromium, podman, python};
 pub use kafka::KafkaExtras;
 pub use running::Running;
 
@@ -94,6 +95,7 @@ pub struct Server {
     running: Running,
     /// Where its programs are.
     programs: PathBuf,
+    host: Ipv4Addr,
     port: u16,
     /// Where else it listens, by name.
     ports: Vec<(String, u16)>,
@@ -120,9 +122,9 @@ impl Server {
                 Self::make(kind, zookeeper::programs()?, |at| zookeeper::prepare(at.folder(), at.port))
             }
             Kind::Kafka => Self::kafka(&KafkaExtras::default()),
-            Kind::Cassandra => {
-                Self::make(kind, cassandra::programs()?, |at| cassandra::prepare(at.folder(), at.port))
-            }
+            Kind::Cassandra => Self::make(kind, cassandra::programs()?, |at| {
+                cassandra::prepare(at.folder(), at.host, cassandra::Ports::beside(at.port)?)
+            }),
             Kind::Pgbouncer => Err("a pooler needs a server behind it".to_owned()),
         }
     }
@@ -142,6 +144,21 @@ impl Server {
         })
     }
 
+    /// Starts three Cassandra nodes, from 127.0.0.1 to 127.0.0.3, that are one ring. Each knows the way to all of them.
+    pub fn cassandra_ring() -> Result<Vec<Self>, String> {
+        let ports = cassandra::Ports::beside(process::free_port()?)?;
+        let host = |number| Ipv4Addr::new(127, 0, 0, number);
+        let nodes = (1..=3).map(|number| format!("{}:{}", host(number), ports.native)).collect::<Vec<_>>();
+        let url = format!("cassandra://{}/sawmill?replication=3", nodes.join(","));
+        let node = |number| {
+            Self::make(Kind::Cassandra, cassandra::programs()?, |at| {
+                (at.host, at.port, at.running.url) = (host(number), ports.native, url.clone());
+                cassandra::prepare(at.folder(), at.host, ports)
+            })
+        };
+        (1..=3).map(node).collect()
+    }
+
     fn make(
         kind: Kind,
         programs: PathBuf,
@@ -156,7 +173,8 @@ impl Server {
         };
         let running = Running { kind, pid: 0, folder, url };
         // From here on, whatever fails, the folder goes when this is dropped.
-        let mut server = Self { running, programs, port, ports: Vec::new(), child: None, ours: true };
+        let host = Ipv4Addr::LOCALHOST;
+        let mut server = Self { running, programs, host, port, ports: Vec::new(), child: None, ours: true };
         prepare(&mut server)?;
         server.restart()?;
         Ok(server)
@@ -212,7 +230,7 @@ impl Server {
             Kind::Pgbouncer => pgbouncer::launch(programs, folder, self.port)?,
             Kind::Zookeeper => zookeeper::launch(programs, folder, self.port)?,
             Kind::Kafka => kafka::launch(programs, folder, self.port)?,
-            Kind::Cassandra => cassandra::launch(programs, folder, self.port)?,
+            Kind::Cassandra => cassandra::launch(programs, folder, self.host, self.port)?,
         };
         Ok(())
     }

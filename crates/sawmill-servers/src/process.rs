@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it answers, on a machine that is busy with other things.
-pub(crate) const READY: Duration = Duration::from_secs(60);
+pub(crate) const READY: Duration = Duration::from_secs(120);
 
 /// Who runs servers when we are root, because they refuse to be root.
 const NOBODY: &str = "nobody";
@@ -118,7 +118,11 @@ pub(crate) fn wait(server: &mut Child, log: &Path, ready: impl Fn() -> io::Resul
 }
 
 pub(crate) fn connected(port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1))
+    connected_to(Ipv4Addr::LOCALHOST, port)
+}
+
+pub(crate) fn connected_to(host: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&SocketAddr::from((host, port)), Duration::from_secs(1))
 }
 
 fn greets(port: u16) -> io::Result<()> {
