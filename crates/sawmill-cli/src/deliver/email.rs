@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Tls, TlsParameters};
-use lettre::{Address, AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use lettre::transport::smtp::client::TlsParameters;
+use sawmill::env::Env;
 use sawmill::{Context, Outcome};
 
 use super::WorkArgs;
-use super::letter::{Letter, Letters};
+use super::letter::Letters;
 use super::mailbox::mailboxes;
+use super::postman::{Postman, Refusal, Way};
 use super::secret::Secret;
 use crate::failure::Failure;
 
@@ -29,11 +30,11 @@ anybody in your name.
 The Message-ID is <ID@DOMAIN>, with the id of the message and the domain of --from: the same if it
 is sent again, which happens if a worker dies between the server's answer and its own note of it.
 
-Answers of the server: 4xx and trouble on the way are tried again; 5xx makes it a dead letter with
-what was said, and so does an address that is not ASCII where the server cannot take such
-(SMTPUTF8). If it does not take user and password, knows no common way to be given them, or cannot
-encrypt (STARTTLS), no message is at fault: the worker stops, and all messages stay; but with
-at-most-once, those that it had begun become dead letters.
+Answers of the server: 4xx and trouble on the way are tried again; 5xx to a recipient or to the
+text makes it a dead letter with what was said, and so does an address that is not ASCII where the
+server cannot take such (SMTPUTF8). If it refuses us before that (our address, user and password,
+whom e-mails are from), or cannot encrypt (STARTTLS), no message is at fault: the worker stops, and
+all messages stay; but with at-most-once, those that it had begun become dead letters.
 
 Examples:
   sawmill deliver email mails --server smtp.example.org --from 'Mill <mill@example.org>' \\
@@ -99,15 +100,10 @@ enum Encryption {
     None,
 }
 
-/// Codes by which a server refuses who sends, and not what is sent (RFC 4954).
-const OF_USERS: [u16; 4] = [530, 534, 535, 538];
-
 /// How messages are sent.
 pub(crate) struct Email {
     letters: Letters,
-    // Each letter has a connection of its own. One that is shared would be given on in the middle of a conversation if a delivery
-    // is dropped, and the next letter would hear the answers to it.
-    transport: AsyncSmtpTransport<Tokio1Executor>,
+    postman: Postman,
 }
 
 impl Email {
@@ -126,48 +122,31 @@ impl Email {
             subject,
             json: args.json_payload,
         };
-        Ok(Self { letters, transport: transport(args)? })
+        Ok(Self { letters, postman: postman(args)? })
     }
 
     /// Sends a message.
-    pub(super) async fn deliver(&self, context: &Context) -> Outcome {
+    pub(super) async fn deliver(&self, env: &Env, context: &Context) -> Outcome {
         let letter = match self.letters.compose(context.message()) {
             Ok(letter) => letter,
             Err(reason) => return Outcome::dead(reason),
         };
-        let Err(error) = self.transport.send_raw(&letter.envelope, letter.text.as_bytes()).await else {
-            return Outcome::Done;
-        };
-        let code: Option<u16> = error.status().map(u16::from);
-        match code {
-            Some(code) if OF_USERS.contains(&code) => {
-                Outcome::stop(format!("the SMTP server does not take user and password: {error}"))
+        match self.postman.send(env, &letter).await {
+            Ok(()) => Outcome::Done,
+            Err(Refusal::Later(why)) => Outcome::retry(format!("the SMTP server did not take it: {why}")),
+            Err(Refusal::OfLetter(why)) => Outcome::dead(format!("the SMTP server refuses it: {why}")),
+            Err(Refusal::Foreign) => {
+                let why = "this SMTP server takes no addresses that are not ASCII (SMTPUTF8)";
+                if self.letters.have_foreign_addresses() { Outcome::stop(why) } else { Outcome::dead(why) }
             }
-            Some(500..) => Outcome::dead(format!("the SMTP server refuses it: {error}")),
-            None if error.is_client() && self.asks_too_much(&letter, &error) => {
-                Outcome::dead(format!("this SMTP server cannot send it: {error}"))
-            }
-            // It was not asked for this letter yet, or cannot do what all of them need.
-            None if error.is_client() => {
-                Outcome::stop(format!("this SMTP server can send no e-mail for us: {error}"))
-            }
-            _ => Outcome::retry(format!("the SMTP server did not take it: {error}")),
+            Err(Refusal::OfUs(why)) => Outcome::stop(format!(
+                "this SMTP server takes no e-mail from us (check user and password, --tls and --from): {why}"
+            )),
         }
-    }
-
-    /// True if a letter needs something that not all of them do, and that was the trouble. The driver has only words for it: if they
-    /// should change, the worker stops, and nothing is lost.
-    fn asks_too_much(&self, letter: &Letter, error: &lettre::transport::smtp::Error) -> bool {
-        let is_foreign = |address: &Address| !AsRef::<str>::as_ref(address).is_ascii();
-        let is_of_all = self.letters.to.is_some() || is_foreign(&self.letters.from.address);
-        let said = error.to_string();
-        !is_of_all
-            && letter.envelope.to().iter().any(is_foreign)
-            && ["SMTPUTF8", "8BITMIME"].iter().any(|skill| said.contains(skill))
     }
 }
 
-fn transport(args: &EmailArgs) -> Result<AsyncSmtpTransport<Tokio1Executor>, Failure> {
+fn postman(args: &EmailArgs) -> Result<Postman, Failure> {
     let password = Secret {
         name: "password",
         variable: args.password_env.as_deref(),
@@ -198,20 +177,12 @@ fn transport(args: &EmailArgs) -> Result<AsyncSmtpTransport<Tokio1Executor>, Fai
         TlsParameters::new(args.server.clone())
             .map_err(|error| Failure::usage(format!("--server {}: {error}", args.server)))
     };
-    let (tls, port) = match args.tls {
-        Encryption::Starttls => (Tls::Required(parameters()?), 587),
-        Encryption::Implicit => (Tls::Wrapper(parameters()?), 465),
-        Encryption::None => (Tls::None, 25),
+    let (way, port) = match args.tls {
+        Encryption::Starttls => (Way::Starttls(parameters()?), 587),
+        Encryption::Implicit => (Way::Implicit(parameters()?), 465),
+        Encryption::None => (Way::Open, 25),
     };
-    let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&args.server)
-        .port(args.port.unwrap_or(port))
-        .tls(tls)
-        // A delivery has its time as a whole.
-        .timeout(None);
-    if let Some(credentials) = credentials {
-        builder = builder.credentials(credentials);
-    }
-    Ok(builder.build())
+    Ok(Postman::new(args.server.clone(), args.port.unwrap_or(port), way, credentials))
 }
 
 /// True if this host is this machine.

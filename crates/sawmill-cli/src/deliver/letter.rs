@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use lettre::Address;
 use lettre::address::Envelope;
 use sawmill::Message;
 use serde::Deserialize;
@@ -27,6 +28,18 @@ pub(super) struct Letter {
     pub(super) text: String,
 }
 
+impl Letter {
+    /// True if there are signs in its addresses that not every server takes.
+    pub(super) fn has_foreign_addresses(&self) -> bool {
+        self.envelope.to().iter().chain(self.envelope.from()).any(is_foreign)
+    }
+}
+
+/// True if an address is not ASCII.
+fn is_foreign(address: &Address) -> bool {
+    !AsRef::<str>::as_ref(address).is_ascii()
+}
+
 /// A payload that says everything.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,6 +58,11 @@ enum To {
 }
 
 impl Letters {
+    /// True if what the operator has said for all of them has signs in its addresses that not every server takes.
+    pub(super) fn have_foreign_addresses(&self) -> bool {
+        self.to.iter().flatten().chain([&self.from]).any(|mailbox| is_foreign(&mailbox.address))
+    }
+
     /// The letter that this message asks for, or why it can be none. It is the same at every attempt.
     pub(super) fn compose(&self, message: &Message) -> Result<Letter, String> {
         let written = self.read(message)?;

@@ -9,6 +9,7 @@ mod guard;
 mod letter;
 mod mailbox;
 mod post;
+mod postman;
 mod secret;
 mod webhook;
 
@@ -28,6 +29,9 @@ use crate::written::{Backoff, Span};
 
 /// How long a delivery may take if nobody says otherwise.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a delivery is tried again if nobody says otherwise. With the usual backoff that takes some eight hours: whom messages go to
+/// may be away for a night, and that costs none of them.
+const RETRIES: u32 = 20;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -58,7 +62,7 @@ struct WorkArgs {
     /// How often a message may be delivered [default: at-least-once]
     #[arg(long, value_enum, value_name = "HOW")]
     delivery: Option<work::Delivery>,
-    /// How often a failed message is tried again before it is given up [default: 5]
+    /// How often a failed message is tried again before it is given up [default: 20, which takes some eight hours]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
     /// How long to wait before retries: the first of them comes at once, then from the one to the other [default: 1s..1h]
@@ -132,7 +136,8 @@ pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failu
         Command::Forward(args) => (&args.topics, &args.work),
     };
     let (topics, flags) = (topics.clone(), work.settings());
-    let plan = flags.clone().over(&session.file.work).resolve()?;
+    let usual = Settings { retries: Some(RETRIES), ..Settings::default() };
+    let plan = flags.clone().over(&session.file.work).over(&usual).resolve()?;
     let delivery = match command {
         Command::Email(args) => Delivery::Email(email::Email::new(&args)?),
         Command::Webhook(args) => Delivery::Webhook(webhook::Webhook::new(&args)?),
@@ -154,7 +159,7 @@ impl Delivery {
     /// Delivers a message, and says what became of it. To drop this is to hang up.
     pub(crate) async fn deliver(&self, env: &Env, context: &Context) -> Outcome {
         match self {
-            Self::Email(email) => email.deliver(context).await,
+            Self::Email(email) => email.deliver(env, context).await,
             Self::Webhook(webhook) => webhook.deliver(env, context).await,
             Self::Forward(forward) => forward.deliver(context).await,
         }

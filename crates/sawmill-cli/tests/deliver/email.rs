@@ -146,6 +146,41 @@ fn g19_a_server_that_cannot_encrypt_is_told_nothing() {
 }
 
 #[test]
+fn g19_a_server_that_refuses_us_costs_no_message() {
+    let test = "g19_a_server_that_refuses_us_costs_no_message";
+    let place = Place::new();
+    let library = Library::with_topic(&place, "mails");
+    library.push("mails", mail("a@example.org", "x"));
+    let Some(blocking) = Smtp::start(test, "blocked", None) else { return };
+    let Some(server) = Smtp::start(test, "none", None) else { return };
+    let plain = ["--tls", "none", "--retries", "0"];
+    place.run(&deliver(&blocking, &plain)).fails(1, &["takes no e-mail from us", "your address is blocked"]);
+    let stranger =
+        deliver(&server, &plain).iter().map(|arg| arg.replace("mill@", "stranger@")).collect::<Vec<_>>();
+    let stranger: Vec<&str> = stranger.iter().map(String::as_str).collect();
+    place.run(&stranger).fails(1, &["takes no e-mail from us", "not owned"]);
+    let status = library.status("mails");
+    assert_eq!((status.done, status.dead, status.retrying), (0, 0, 0), "no message is at fault");
+    place.ok(&deliver(&server, &plain));
+    assert_eq!(server.mails().len(), 1);
+}
+
+#[test]
+fn g19_a_server_that_is_away_costs_no_message() {
+    let place = Place::new();
+    let library = Library::with_topic(&place, "mails");
+    library.push("mails", mail("a@example.org", "x"));
+    // Nobody listens at a port that was given to us and given back.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let away = ["deliver", "email", "mails", "--server", "127.0.0.1", "--port", &port, "--tls", "none"];
+    // More often than a command is tried again.
+    let often = ["--from", "mill@example.org", "--backoff", "1ms..1ms", "--limit", "8"];
+    place.ok(&[&away[..], &often].concat());
+    let status = library.status("mails");
+    assert_eq!((status.done, status.dead), (0, 0));
+}
+
+#[test]
 fn g19_only_what_the_server_cannot_send_is_a_dead_letter() {
     let test = "g19_only_what_the_server_cannot_send_is_a_dead_letter";
     let Some(server) = Smtp::start(test, "none", None) else { return };

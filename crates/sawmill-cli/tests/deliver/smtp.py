@@ -1,7 +1,7 @@
-"""An SMTP server for tests: FOLDER MODE, where MODE is none, starttls or implicit.
+"""An SMTP server for tests: FOLDER MODE, where MODE is none, starttls, implicit or blocked.
 
 It appends what it accepts to FOLDER/mails, a line of JSON each, as Python reads it, and writes its port to FOLDER/port. With encryption it wants the
-user mill with the password s3cret. Some recipients are refused: see below.
+user mill with the password s3cret. Some recipients and senders are refused: see below. A server that is blocked refuses everybody at once.
 """
 import asyncio
 import email
@@ -18,6 +18,13 @@ refused_once = set()
 
 
 class Handler:
+    async def handle_MAIL(self, server, session, envelope, address, options):
+        if address.startswith("stranger@"):
+            return "553 5.7.1 sender address not owned by user"
+        envelope.mail_from = address
+        envelope.mail_options.extend(options)
+        return "250 OK"
+
     async def handle_RCPT(self, server, session, envelope, address, options):
         if address.startswith("nobody@"):
             return "550 5.1.1 no such mailbox here"
@@ -50,19 +57,28 @@ def authenticate(server, session, envelope, mechanism, data):
     return AuthResult(success=good, handled=good, auth_data=data)
 
 
+async def refuse(reader, writer):
+    writer.write(b"554 5.7.1 your address is blocked\r\n")
+    await reader.readline()
+    writer.close()
+
+
 async def main():
-    settings = {"authenticator": authenticate, "auth_required": mode != "none"}
     context = None
-    if mode != "none":
+    if mode in ("starttls", "implicit"):
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(os.path.join(folder, "server.pem"))
+    settings = {"authenticator": authenticate, "auth_required": context is not None}
     if mode == "starttls":
         settings.update(tls_context=context, require_starttls=True)
     if mode == "implicit":
         settings.update(auth_require_tls=False)
     loop = asyncio.get_running_loop()
     outer = context if mode == "implicit" else None
-    server = await loop.create_server(lambda: SMTP(Handler(), **settings), "127.0.0.1", 0, ssl=outer)
+    if mode == "blocked":
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    else:
+        server = await loop.create_server(lambda: SMTP(Handler(), **settings), "127.0.0.1", 0, ssl=outer)
     new = os.path.join(folder, "port.new")
     with open(new, "w") as file:
         file.write(str(server.sockets[0].getsockname()[1]))

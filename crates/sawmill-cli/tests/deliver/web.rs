@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -21,6 +22,8 @@ pub(crate) struct Heard {
     pub(crate) path: String,
     headers: Vec<(String, String)>,
     pub(crate) body: Bytes,
+    /// When it was there.
+    pub(crate) at: SystemTime,
 }
 
 impl Heard {
@@ -100,6 +103,7 @@ async fn talk(
                 path: head.uri.to_string(),
                 headers: head.headers.iter().map(header).collect(),
                 body: body.collect().await.unwrap().to_bytes(),
+                at: SystemTime::now(),
             };
             let before = {
                 let mut heard = heard.lock().unwrap();
