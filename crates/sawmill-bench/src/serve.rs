@@ -60,6 +60,10 @@ pub(crate) async fn measure(
     if !ended.success() {
         return Err(format!("the server ended with {ended}").into());
     }
+    let worked: u64 = rest.trim().parse()?;
+    if worked + load.pulled != load.took.len() as u64 {
+        return Err(format!("{worked} worked, {} pulled, of {}", load.pulled, load.took.len()).into());
+    }
     subject.remove(&store).await?;
     load.took.sort_by(f64::total_cmp);
     report.add(Figure::new("serve_rate", "push requests answered", "/s", load.rate));
@@ -70,10 +74,9 @@ pub(crate) async fn measure(
         report.add(Figure::new(key, what, "ms", percentile(&load.took, part)));
     }
     report.note(format!(
-        "serve: {} pushes, {} pulled by {POLLS} long polls, no error; {}; load average before {before}, after {}",
+        "serve: {} pushes, {} pulled by {POLLS} long polls, {worked} worked, no error; load average before {before}, after {}",
         load.took.len(),
         load.pulled,
-        rest.trim(),
         load_average()
     ));
     Ok(())
@@ -200,7 +203,8 @@ impl Client {
     }
 }
 
-/// The server, in a process of its own: says where it is, and serves until nobody speaks to it any more.
+/// The server, in a process of its own: says where it is, serves until nobody speaks to it any more, and says how many messages its workers
+/// have handled.
 pub(crate) async fn serve(subject: &dyn Subject, store: &str) -> Result<(), Failure> {
     let env = Env::system();
     let opened = subject.open(store, env.clone()).await?;
@@ -232,7 +236,7 @@ pub(crate) async fn serve(subject: &dyn Subject, store: &str) -> Result<(), Fail
     }
     stop.cancel();
     serving.await?;
-    println!("{worked} worked in the server's process");
+    println!("{worked}");
     for worker in &workers {
         worker.stop().await;
     }

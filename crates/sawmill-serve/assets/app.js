@@ -175,8 +175,13 @@ const groupCells = (group) => [
   spark(group.history.map((point) => point.finished_per_second), "finished per second"), count(group.workers), verdict(group),
 ];
 
+// A press ends on what it began on: what is drawn anew meanwhile would take the click away. The next event draws.
+let isPressed = false;
+for (const kind of ["pointerdown", "pointerup", "pointercancel"]) addEventListener(kind, () => { isPressed = kind === "pointerdown"; }, true);
+
 // Drawing anew must not take the focus from whoever uses the keyboard.
 function redraw(node, ...children) {
+  if (isPressed && node.hasChildNodes()) return;
   const links = () => [...node.querySelectorAll("a")];
   const old = document.activeElement, href = old.getAttribute("href");
   const alike = links().filter((link) => link.getAttribute("href") === href);
@@ -273,8 +278,14 @@ async function deadPage(topic, group) {
   const form = el("form", { class: "row", role: "search", on: { submit: (event) => { event.preventDefault(); load().catch((error) => toast(error.message)); } } },
     search, el("button", {}, "Search"), ...acts);
   main.replaceChildren(el("h1", {}, `Dead letters of ${group} in `, topicLink(topic)), form, box);
+  let asked = 0;
   async function load() {
+    const mine = ++asked;
     const { letters, more } = await call("GET", `${place(topic, group)}/dead?limit=200&search=${encodeURIComponent(search.value)}`);
+    // Another search was asked meanwhile.
+    if (mine !== asked) return;
+    // What is not shown is not chosen.
+    for (const id of chosen) if (!letters.some((letter) => letter.id === id)) chosen.delete(id);
     const choose = (letter) => el("input", { type: "checkbox", "aria-label": `Choose ${letter.id}`, checked: chosen.has(letter.id),
       on: { change: (event) => { event.target.checked ? chosen.add(letter.id) : chosen.delete(letter.id); } } });
     const shown = (letter) => link(`letter/${encodeURIComponent(topic)}/${encodeURIComponent(group)}/${letter.id}`, letter.id);

@@ -17,12 +17,12 @@ const MOST_DROPPED: usize = 64 << 20;
 /// In what pieces memory is counted.
 const PIECE: usize = 1 << 10;
 
-/// Room for bodies in memory.
+/// Room in memory for what is sent to us, or for what is out.
 pub(crate) struct Room {
     free: Arc<Semaphore>,
 }
 
-/// What a body takes of the room, until it is dropped.
+/// What somebody takes of the room, until it is dropped.
 #[derive(Default)]
 pub(crate) struct Place {
     pieces: usize,
@@ -35,7 +35,7 @@ impl Room {
     }
 
     /// Makes a place as large as this. It is false if there is no room: who waited for it would keep what others wait for.
-    fn widen(&self, place: &mut Place, bytes: usize) -> bool {
+    pub(crate) fn widen(&self, place: &mut Place, bytes: usize) -> bool {
         let more = bytes.div_ceil(PIECE).saturating_sub(place.pieces);
         let Ok(wanted) = u32::try_from(more) else { return false };
         let Ok(permit) = self.free.clone().try_acquire_many_owned(wanted) else { return false };

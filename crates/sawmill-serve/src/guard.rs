@@ -95,7 +95,7 @@ pub(crate) async fn door(State(app): State<Arc<App>>, mut request: Request, next
 async fn enter(app: &App, request: &mut Request) -> Answer<()> {
     let host = check_host(&app.options.hosts, request)?;
     if !is_safe(request.method()) {
-        check_site(request.headers(), &host)?;
+        check_site(&app.options.hosts, request.headers(), &host)?;
     }
     let peer = request.extensions().get::<Peer>().map_or_else(|| "all".to_owned(), |peer| peer.0.to_string());
     let caller = caller(app, request.method(), request.headers(), &peer).await?;
@@ -124,8 +124,7 @@ pub(crate) async fn admit(
     next: Next,
 ) -> Response {
     match admitted(&app, need, request).await {
-        // Its body has a place in memory until it is answered.
-        Ok((request, _place)) => match app.env.within(LONGEST_ANSWER, next.run(request)).await {
+        Ok(request) => match app.env.within(LONGEST_ANSWER, next.run(request)).await {
             Some(response) => response,
             None => Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -138,25 +137,26 @@ pub(crate) async fn admit(
     }
 }
 
-async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<(Request, body::Place)> {
+async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<Request> {
     let params: RawPathParams = request.extract_parts().await.map_err(|_| {
         Problem::bad("the path is no text", "write names with letters, digits, '.', '_' and '-'")
     })?;
     let topic = params.iter().find(|(name, _)| *name == "topic").map(|(_, value)| value.to_owned());
-    if let Some(caller) = request.extensions().get::<Caller>() {
-        check_need(caller, need, topic.as_deref())?;
-    }
+    let caller = request.extensions().get::<Caller>().unwrap_or(&Caller::Stranger);
+    check_need(caller, need, topic.as_deref())?;
     if is_safe(request.method()) {
-        return Ok((request, body::Place::default()));
+        return Ok(request);
     }
     check_content(request.headers())?;
     let most = match need {
         Need::Nothing => app.options.most_bytes.min(MOST_OF_STRANGERS),
         _ => app.options.most_bytes,
     };
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let (body, place) = body::whole(app, most, &parts.headers, body).await?;
-    Ok((Request::from_parts(parts, Body::from(body)), place))
+    // It goes with the request: until that is answered, or for as long as its handler keeps it.
+    parts.extensions.insert(Arc::new(place));
+    Ok(Request::from_parts(parts, Body::from(body)))
 }
 
 fn check_need(caller: &Caller, need: Need, topic: Option<&str>) -> Answer<()> {
@@ -216,12 +216,14 @@ fn name_of(host: &str) -> &str {
     }
 }
 
-/// Refuses changes that a page of another site has a browser ask for.
-fn check_site(headers: &HeaderMap, host: &str) -> Answer<()> {
+/// Refuses changes that a page of another site has a browser ask for. A proxy may have called the server by its address, while the browser
+/// knows it by one of its names.
+fn check_site(allowed: &[String], headers: &HeaderMap, host: &str) -> Answer<()> {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     let is_elsewhere = |origin: &str| {
         let rest = origin.split_once("://").map_or("", |(_, rest)| rest);
         !rest.eq_ignore_ascii_case(host)
+            && !allowed.iter().any(|name| name.eq_ignore_ascii_case(name_of(rest)))
     };
     let is_cross = text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
     if is_cross || text("origin").is_some_and(is_elsewhere) {
@@ -249,7 +251,7 @@ fn check_content(headers: &HeaderMap) -> Answer<()> {
 }
 
 async fn caller(app: &App, method: &Method, headers: &HeaderMap, peer: &str) -> Answer<Caller> {
-    if app.door().await == Door::Open {
+    if app.door().await? == Door::Open {
         take(app, peer)?;
         check_direct(headers)?;
         return Ok(Caller::Anybody);
@@ -350,9 +352,10 @@ mod tests {
         let check = |name: &'static str, value: &'static str| {
             let headers =
                 HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))]);
-            check_site(&headers, "localhost:7171").is_ok()
+            check_site(&["queue.example".to_owned()], &headers, "localhost:7171").is_ok()
         };
-        assert!(check_site(&HeaderMap::new(), "localhost:7171").is_ok());
+        assert!(check_site(&[], &HeaderMap::new(), "localhost:7171").is_ok());
+        assert!(check("origin", "https://queue.example") && !check("origin", "https://queue.example.evil"));
         assert!(check("origin", "http://localhost:7171") && check("sec-fetch-site", "same-origin"));
         assert!(!check("origin", "null") && !check("origin", "http://localhost:7172"));
         assert!(!check("origin", "http://evil.example") && !check("sec-fetch-site", "cross-site"));

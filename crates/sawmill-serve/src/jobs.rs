@@ -18,6 +18,7 @@ use sawmill::{Delivery, ErrorKind, Job, Puller, RetryPolicy, Sawmill};
 use tokio::sync::OnceCell;
 
 use crate::answer::{Answer, Problem};
+use crate::body::{Place, Room};
 use crate::{App, locked};
 
 /// How many jobs of a worker may be out at once, and how many workers there may be.
@@ -32,6 +33,8 @@ const KEPT: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_millis(10);
 /// Who has so many bytes of messages is given no more at once.
 const ENOUGH_BYTES: usize = 16 << 20;
+/// The most bytes of messages that are out: each is kept until it is answered or late.
+const MOST_BYTES: usize = 256 << 20;
 
 /// What a worker goes by.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +87,7 @@ pub(crate) struct Jobs {
     env: Env,
     idle: Duration,
     linger: Duration,
+    room: Room,
     workers: Mutex<BTreeMap<Terms, Arc<PullWorker>>>,
     /// Workers that were told to leave and wait for what is out.
     leaving: Arc<Mutex<Vec<Arc<PullWorker>>>>,
@@ -110,6 +114,7 @@ struct Out {
     topic: String,
     job: Job,
     until: Moment,
+    _place: Place,
 }
 
 /// Somebody waits.
@@ -128,7 +133,7 @@ impl Drop for Asking<'_> {
 impl Jobs {
     pub(crate) fn new(mill: Sawmill, env: Env) -> Self {
         let (workers, leaving, out) = (Mutex::default(), Arc::default(), Arc::default());
-        Self { mill, env, idle: IDLE, linger: LINGER, workers, leaving, out }
+        Self { mill, env, idle: IDLE, linger: LINGER, room: Room::new(MOST_BYTES), workers, leaving, out }
     }
 
     /// The next messages; none if none came in time.
@@ -158,12 +163,16 @@ impl Jobs {
                 Some(Some(None)) => self.forget(terms, &asking.worker),
                 Some(Some(Some(job))) => {
                     let mut bytes = job.context().payload().len();
-                    let mut handed = vec![self.hand_out(&asking, terms, job, ask.limit)];
+                    let Some(first) = self.hand_out(&asking, terms, job, ask.limit) else {
+                        return Err(too_much_is_out());
+                    };
+                    let mut handed = vec![first];
                     while bytes < ENOUGH_BYTES
                         && let Some(Some(Some(job))) = self.env.within(self.linger, pulls.next()).await
                     {
                         bytes += job.context().payload().len();
-                        handed.push(self.hand_out(&asking, terms, job, ask.limit));
+                        let Some(next) = self.hand_out(&asking, terms, job, ask.limit) else { break };
+                        handed.push(next);
                     }
                     return Ok(handed);
                 }
@@ -228,13 +237,21 @@ impl Jobs {
         });
     }
 
-    fn hand_out(&self, asking: &Asking<'_>, terms: &Terms, job: Job, limit: Duration) -> Handed {
+    /// Hands out a job; if there is no room for it, it is given back.
+    fn hand_out(&self, asking: &Asking<'_>, terms: &Terms, job: Job, limit: Duration) -> Option<Handed> {
+        let mut place = Place::default();
+        if !self.room.widen(&mut place, job.context().payload().len()) {
+            asking.worker.has_unasked.store(true, Ordering::SeqCst);
+            job.give_back();
+            return None;
+        }
         let dice = self.env.dice();
         let receipt = format!("{:016x}{:016x}", dice.roll(), dice.roll());
         let context = job.context().clone();
-        let out = Out { topic: terms.topic.clone(), job, until: self.env.now() + limit };
+        let out = Out { topic: terms.topic.clone(), job, until: self.env.now() + limit, _place: place };
         locked(&self.out).insert(receipt.clone(), out);
-        Handed { receipt, context, worker: asking.worker.clone(), out: self.out.clone(), is_sent: false }
+        let worker = asking.worker.clone();
+        Some(Handed { receipt, context, worker, out: self.out.clone(), is_sent: false })
     }
 
     /// Takes a job to answer it.
@@ -277,6 +294,14 @@ impl Jobs {
         join_all(workers.iter().filter_map(|worker| Some(worker.puller.get()?.worker().abort()))).await;
         locked(&self.out).clear();
     }
+}
+
+fn too_much_is_out() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too much that was pulled from this server is not answered yet",
+        "answer what is out, or wait until it is late; then pull again",
+    )
 }
 
 fn unknown(receipt: &str) -> Problem {
@@ -407,16 +432,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_out_has_the_room_there_is() {
+        let jobs = Jobs { room: Room::new(3 << 10), ..furnished().await };
+        for _ in 0..2 {
+            jobs.mill.push("orders", "x".repeat(2 << 10)).await.unwrap();
+        }
+        let first = pull_one(&jobs).await;
+        let refused = jobs.pull(&terms(), &ask(1, Duration::from_secs(50))).await.err().unwrap();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+        jobs.take("orders", &first).unwrap().done().await.unwrap();
+        // It was given back uncounted.
+        let second = jobs.pull(&terms(), &ask(1, Duration::from_secs(50))).await.unwrap();
+        assert_eq!(second[0].context.attempt(), 1);
+    }
+
+    #[tokio::test]
     async fn a_worker_that_is_asked_stays() {
         let jobs = furnished().await;
-        let (terms, ask) = (terms(), ask(3, Duration::from_millis(300)));
+        let (terms, ask) = (terms(), ask(3, Duration::from_secs(50)));
         let look = async {
             jobs.env.sleep(Duration::from_millis(100)).await;
             jobs.look();
             locked(&jobs.workers).len()
         };
-        let (pulled, workers) = tokio::join!(jobs.pull(&terms, &ask), look);
-        assert_eq!((pulled.unwrap().len(), workers), (0, 1));
+        tokio::select! {
+            pulled = jobs.pull(&terms, &ask) => panic!("{} came of nothing", pulled.map_or(0, |jobs| jobs.len())),
+            workers = look => assert_eq!(workers, 1),
+        }
     }
 
     #[tokio::test]

@@ -151,10 +151,10 @@ struct App {
 
 impl App {
     /// Who is let in now: the first token that is made closes an open door.
-    async fn door(&self) -> Door {
+    async fn door(&self) -> sawmill::Result<Door> {
         match self.options.door {
-            Door::Open if !self.tokens.exist().await => Door::Open,
-            _ => Door::Tokens,
+            Door::Open if !self.tokens.exist().await? => Ok(Door::Open),
+            _ => Ok(Door::Tokens),
         }
     }
 }

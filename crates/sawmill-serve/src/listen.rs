@@ -1,6 +1,9 @@
 //! Connections: accepted within limits of number and time, ended when the server stops.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -15,9 +18,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use crate::App;
 use crate::guard::Peer;
 use crate::impatient::Impatient;
+use crate::{App, locked};
 
 /// How long to wait when no connection could be accepted, for want of files, say.
 const BREATHER: Duration = Duration::from_millis(100);
@@ -26,9 +29,43 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The most bytes of the head of a request.
 const MOST_HEAD: usize = 32 << 10;
 
+/// How many connections each address has.
+type Peers = Mutex<HashMap<IpAddr, usize>>;
+
+/// One connection of an address. Nobody gets all that there are, so that one address alone cannot keep all others out.
+struct Counted {
+    peers: Arc<Peers>,
+    peer: IpAddr,
+}
+
+impl Counted {
+    fn new(peers: &Arc<Peers>, peer: IpAddr, most: usize) -> Option<Self> {
+        let mut counts = locked(peers);
+        let count = counts.entry(peer).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Self { peers: peers.clone(), peer })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut counts = locked(&self.peers);
+        if let Entry::Occupied(mut count) = counts.entry(self.peer) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
 pub(crate) async fn run(app: &Arc<App>, router: Router, listener: TcpListener, stop: CancellationToken) {
     let most = app.options.most_connections;
     let places = Arc::new(Semaphore::new(most));
+    let (peers, most_of_one) = (Arc::default(), (most - most / 4).max(1));
     loop {
         let accepted = async {
             let place = places.clone().acquire_owned().await.ok()?;
@@ -42,10 +79,12 @@ pub(crate) async fn run(app: &Arc<App>, router: Router, listener: TcpListener, s
         match accepted {
             None => break,
             Some((Ok((stream, peer)), place)) => {
+                // Who has all that one may have is hung up on.
+                let Some(of_peer) = Counted::new(&peers, peer.ip(), most_of_one) else { continue };
                 let talk = talk(app.clone(), router.clone(), stream, Peer(peer.ip()), stop.clone());
                 app.env.spawn(async move {
                     talk.await;
-                    drop(place);
+                    drop((place, of_peer));
                 });
             }
             Some((Err(error), _)) => {
@@ -80,4 +119,23 @@ async fn talk(app: Arc<App>, router: Router, stream: TcpStream, peer: Peer, stop
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     let _ = app.env.within(GRACE, connection).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q21_no_address_gets_all_connections() {
+        let peers = Arc::<Peers>::default();
+        let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        let mut held: Vec<Counted> = (0..3).filter_map(|_| Counted::new(&peers, one, 3)).collect();
+        assert_eq!(held.len(), 3);
+        assert!(Counted::new(&peers, one, 3).is_none(), "it has all that one may have");
+        assert!(Counted::new(&peers, other, 3).is_some(), "others get some");
+        held.pop();
+        assert!(Counted::new(&peers, one, 3).is_some(), "what is given back can be had again");
+        drop(held);
+        assert!(locked(&peers).is_empty(), "nobody is remembered");
+    }
 }

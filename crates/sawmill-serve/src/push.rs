@@ -2,22 +2,26 @@
 //! repeat.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use sawmill::{MessageId, Producer, Push, Timestamp};
-use serde::Deserialize;
+use sawmill::{Error, ErrorKind, MessageId, Producer, Push, Timestamp};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 
 use crate::answer::{Answer, Problem, read, said, seconds};
+use crate::body::Place;
 use crate::guard::Caller;
 use crate::{App, locked};
 
@@ -31,7 +35,7 @@ const LONGEST_DELAY: f64 = 100.0 * 365.25 * 86_400.0;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body {
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_too_many")]
     messages: Option<Vec<Box<RawValue>>>,
     #[serde(default, deserialize_with = "said")]
     payload: Option<Box<RawValue>>,
@@ -93,20 +97,41 @@ impl Body {
                 "put everything into \"messages\"",
             ));
         }
-        match messages.len() {
-            0 => Err(Problem::bad("\"messages\" is empty", "push at least one")),
-            1..=MOST_MESSAGES => {
-                let read = |(nth, one): (usize, Box<RawValue>)| {
-                    read(one.get().as_bytes()).map_err(|problem| problem.of_message(nth))
-                };
-                messages.into_iter().enumerate().map(read).collect()
+        if messages.is_empty() {
+            return Err(Problem::bad("\"messages\" is empty", "push at least one"));
+        }
+        let read = |(nth, one): (usize, Box<RawValue>)| {
+            read(one.get().as_bytes()).map_err(|problem| problem.of_message(nth))
+        };
+        messages.into_iter().enumerate().map(read).collect()
+    }
+}
+
+/// A list of messages. It is not read beyond what may be pushed at once: millions of nothings fit into one body.
+fn not_too_many<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Box<RawValue>>>, D::Error> {
+    struct Messages;
+
+    impl<'de> Visitor<'de> for Messages {
+        type Value = Vec<Box<RawValue>>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(out, "a list of at most {MOST_MESSAGES} messages")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut messages = Vec::new();
+            while let Some(message) = list.next_element()? {
+                if messages.len() == MOST_MESSAGES {
+                    let many = format!("more than {MOST_MESSAGES} messages are too many at once");
+                    return Err(A::Error::custom(many));
+                }
+                messages.push(message);
             }
-            count => Err(Problem::bad(
-                format!("{count} messages are too many at once"),
-                format!("push at most {MOST_MESSAGES} together"),
-            )),
+            Ok(messages)
         }
     }
+
+    from.deserialize_seq(Messages).map(Some)
 }
 
 impl One {
@@ -238,6 +263,7 @@ fn check_tells(app: &App) -> Answer<()> {
 pub(crate) async fn push(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(place): Extension<Arc<Place>>,
     Path(topic): Path<String>,
     headers: HeaderMap,
     body: Bytes,
@@ -264,19 +290,29 @@ pub(crate) async fn push(
         }
         pushes.push(push);
     }
-    let ids = match pushes.len() {
-        1 => push_one(&app, &topic, pushes.remove(0)).await?,
-        _ => app.mill.push_many(&topic, pushes).await?,
-    };
-    Ok(pushed(&ids))
+    // What was begun goes on when the client hangs up, and has its place in memory until the store has it: else those who ask again
+    // and again while the store stands still would fill all of it.
+    let (answer, answered) = oneshot::channel();
+    let doing = app.clone();
+    app.env.spawn(async move {
+        let ids = push_all(&doing, &topic, pushes).await;
+        drop(place);
+        // Whoever has hung up does not get it.
+        let _ = answer.send(ids);
+    });
+    let stopped = |_| Error::new(ErrorKind::Unknown, "the server stopped before it was done");
+    let ids = answered.await.map_err(stopped)??;
+    Ok((StatusCode::CREATED, Json(json!({ "ids": ids }))).into_response())
 }
 
-async fn push_one(app: &App, topic: &str, push: Push) -> Answer<Vec<MessageId>> {
-    let producer = producer(app, topic).await?;
-    Ok(vec![producer.push(push).await?])
+async fn push_all(app: &App, topic: &str, mut pushes: Vec<Push>) -> sawmill::Result<Vec<MessageId>> {
+    match pushes.len() {
+        1 => Ok(vec![producer(app, topic).await?.push(pushes.remove(0)).await?]),
+        _ => app.mill.push_many(topic, pushes).await,
+    }
 }
 
-async fn producer(app: &App, topic: &str) -> Answer<Producer> {
+async fn producer(app: &App, topic: &str) -> sawmill::Result<Producer> {
     if let Some(producer) = locked(&app.producers).get(topic) {
         return Ok(producer.clone());
     }
@@ -284,6 +320,18 @@ async fn producer(app: &App, topic: &str) -> Answer<Producer> {
     Ok(locked(&app.producers).entry(topic.to_owned()).or_insert(producer).clone())
 }
 
-fn pushed(ids: &[MessageId]) -> Response {
-    (StatusCode::CREATED, Json(json!({ "ids": ids }))).into_response()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_read_than_may_be_pushed_at_once() {
+        let body =
+            |count: usize| format!(r#"{{"messages":[{}]}}"#, vec![r#"{"payload":0}"#; count].join(","));
+        let read = |count: usize| read::<Body>(body(count).as_bytes());
+        assert_eq!(read(MOST_MESSAGES).unwrap().messages().unwrap().len(), MOST_MESSAGES);
+        let problem = read(MOST_MESSAGES + 1).err().unwrap();
+        assert_eq!(problem.status, StatusCode::BAD_REQUEST);
+        assert!(problem.error.contains("more than 10000 messages"), "{}", problem.error);
+    }
 }

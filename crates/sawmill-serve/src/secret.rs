@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use sawmill::clock::Moment;
 use sawmill::env::Env;
-use sawmill::{Access, Grant, Sawmill, TopicName};
+use sawmill::{Access, ErrorKind, Grant, Sawmill, TopicName};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -92,12 +92,15 @@ pub(crate) struct Tokens {
     seen: Mutex<BTreeMap<String, (Moment, Option<Grant>)>>,
     /// When the store was last asked whether there are any.
     asked: tokio::sync::Mutex<Option<Moment>>,
+    /// The store has said at least once whether there are any.
+    is_known: AtomicBool,
     exist: AtomicBool,
 }
 
 impl Tokens {
     pub(crate) fn new(mill: Sawmill, env: Env) -> Self {
-        Self { mill, env, seen: Mutex::default(), asked: Default::default(), exist: false.into() }
+        let (seen, asked, is_known, exist) = Default::default();
+        Self { mill, env, seen, asked, is_known, exist }
     }
 
     /// The grant of a token; `None` if it is none, or was revoked.
@@ -114,21 +117,30 @@ impl Tokens {
         is_of(grant.as_ref(), id, secret)
     }
 
-    /// True if the store has tokens, or had some: what was closed once stays closed. It is asked now and then; what it cannot
-    /// say now it says later.
-    pub(crate) async fn exist(&self) -> bool {
-        // One asks for all.
-        if let Ok(mut asked) = self.asked.try_lock()
-            && !self.exist.load(Ordering::SeqCst)
-            && asked.is_none_or(|asked| self.env.now().since(asked) >= BELIEVED)
-        {
+    /// True if the store has tokens, or had some: what was closed once stays closed. It is asked now and then; nobody is let in
+    /// before it has said once that there are none.
+    pub(crate) async fn exist(&self) -> sawmill::Result<bool> {
+        if self.exist.load(Ordering::SeqCst) {
+            return Ok(true);
+        }
+        // One asks for all; once it is known, the others need not wait for that.
+        let mut asked = match self.asked.try_lock() {
+            Ok(asked) => asked,
+            Err(_) if self.is_known.load(Ordering::SeqCst) => return Ok(self.exist.load(Ordering::SeqCst)),
+            Err(_) => self.asked.lock().await,
+        };
+        if asked.is_none_or(|asked| self.env.now().since(asked) >= BELIEVED) {
             match self.mill.grants().await {
                 Ok(grants) => self.exist.store(!grants.is_empty(), Ordering::SeqCst),
-                Err(error) => tracing::debug!(%error, "whether there are tokens is not known"),
+                // There are some that this version does not understand.
+                Err(error) if error.kind() == ErrorKind::Corrupt => self.exist.store(true, Ordering::SeqCst),
+                Err(error) if !self.is_known.load(Ordering::SeqCst) => return Err(error),
+                Err(error) => tracing::debug!(%error, "whether there are tokens now is not known"),
             }
+            self.is_known.store(true, Ordering::SeqCst);
             *asked = Some(self.env.now());
         }
-        self.exist.load(Ordering::SeqCst)
+        Ok(self.exist.load(Ordering::SeqCst))
     }
 
     /// The grant with this id, as it was not long ago.

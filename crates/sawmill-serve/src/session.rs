@@ -61,7 +61,7 @@ struct Login {
 pub(crate) async fn login(State(app): State<Arc<App>>, body: Bytes) -> Answer {
     let Login { token } = read(&body)?;
     let token = token.trim();
-    if app.door().await == Door::Open {
+    if app.door().await? == Door::Open {
         return Ok(Json(said(None, None)).into_response());
     }
     let Some(grant) = app.tokens.check(token).await? else {

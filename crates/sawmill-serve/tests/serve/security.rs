@@ -266,7 +266,7 @@ async fn q21_a_body_that_is_too_long_is_refused_however_it_is_sent() {
 #[tokio::test]
 async fn q21_a_client_that_takes_its_time_is_sent_away_and_nobody_waits_for_it() {
     let patience = Duration::from_secs(2);
-    let place = furnished(Options { patience, most_connections: 4, ..Options::default() }).await;
+    let place = furnished(Options { patience, most_connections: 8, ..Options::default() }).await;
     let slow = async |text: String| {
         let mut stream = TcpStream::connect(place.address).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
@@ -304,7 +304,7 @@ fn narrow() -> TcpSocket {
 async fn q21_a_client_that_does_not_take_its_answer_is_left_and_nobody_waits_for_it() {
     let listener = narrow();
     listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let patience = Duration::from_millis(500);
+    let patience = Duration::from_secs(2);
     let options = Options { most_connections: 1, write_patience: patience, ..Options::default() };
     let place = Place::at(listener.listen(16).unwrap(), options).await;
     for nth in 0..60 {
@@ -331,7 +331,7 @@ async fn q21_who_asks_too_often_is_told_to_wait() {
     let place = furnished(Options { most_per_second: 1, door: Door::Tokens, ..Options::default() }).await;
     let token = place.token(None, Access::Read).await;
     let mut refused = None;
-    for _ in 0..50 {
+    for _ in 0..1000 {
         let reply = place.with_token("sawmill_x_y", "GET /api/v1/topics", Value::Null).await;
         if reply.status == 429 {
             refused = Some(reply);
@@ -350,7 +350,7 @@ async fn q21_who_asks_too_often_is_told_to_wait() {
 
 /// How often this has to be asked until it is told to wait.
 async fn asked(place: &Place, token: &str) -> Option<usize> {
-    for nth in 0..50 {
+    for nth in 0..1000 {
         let reply = place.with_token(token, "GET /api/v1/topics", Value::Null).await;
         if reply.status == 429 {
             reply.refused(429);

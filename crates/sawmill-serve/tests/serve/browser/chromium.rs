@@ -26,6 +26,10 @@ const OPTIONS: &[&str] = &[
     "--disable-dev-shm-usage",
     "--disable-extensions",
     "--disable-background-networking",
+    // What is typed before the first picture is painted counts, which on a busy machine comes late; and what nobody looks at does not wait.
+    "--allow-pre-commit-input",
+    "--disable-renderer-backgrounding",
+    "--disable-backgrounding-occluded-windows",
     "--no-first-run",
     "--hide-scrollbars",
     "--force-color-profile=srgb",
