@@ -275,6 +275,7 @@ async fn listen(voice: &Voice, heard: &Heard) {
                 while let Some(note) = notes.recv().await {
                     hear(voice, heard, &note);
                 }
+                heard.hears.send_replace(None);
             } else {
                 tracing::info!(
                     channel = voice.channel,

@@ -171,6 +171,23 @@ impl Lease<'_> {
     }
 }
 
+impl Lease<'_> {
+    /// Does what takes longer than a call may. If nobody waits for it any more, its connection goes with it: the next call would have to
+    /// wait until the server has noticed.
+    pub(crate) async fn patiently<T>(
+        mut self,
+        limit: Duration,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let Some(mut client) = self.client.take() else { return Err(Failure::Silence) };
+        let Some(ended) = self.pool.env.within(limit, work(&mut client)).await else {
+            return Err(Failure::Silence);
+        };
+        self.client = Some(client);
+        ended
+    }
+}
+
 /// A call that nobody waits for any more leaves nothing behind: what the server still answers is thrown away, and an
 /// open transaction is rolled back.
 impl Drop for Lease<'_> {

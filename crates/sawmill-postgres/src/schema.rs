@@ -150,9 +150,13 @@ async fn prepare_with(client: &mut Client, schema: &str, steps: &[&str]) -> Resu
     Ok(())
 }
 
-/// Begins a transaction whose statements each see what was committed before them, whatever the server's default is.
+/// Begins a transaction whose statements each see what was committed before them, whatever the server's default is. Of one who is
+/// stopped in the middle of it, or goes without a word, others need not wait for the locks.
 pub(crate) async fn begin(client: &mut Client) -> Result<Transaction<'_>, Failure> {
-    Ok(client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?)
+    let transaction =
+        client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+    transaction.batch_execute("SET LOCAL idle_in_transaction_session_timeout = '10s'").await?;
+    Ok(transaction)
 }
 
 /// Takes the lock under which tables are made and changed, until the transaction ends.

@@ -4,24 +4,29 @@
 //! same whatever it held and leaves nothing to be cleaned up. Messages in a table that is needed in part stay until it is
 //! not.
 
+use std::time::Duration;
+
 use sawmill::Result;
 use sawmill::clock::Timestamp;
 use sawmill::log::Position;
 use sawmill::topic::Topic;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
 
-use crate::error::{Effect, Failure};
+use crate::error::{Effect, Failure, corrupt};
 use crate::place::Place;
 use crate::pool::Param;
 use crate::row::{from_shard, from_time};
 use crate::schema;
-use crate::snapshot::Range;
+use crate::snapshot::{Range, Snapshot, ranges};
 use crate::store::{Postgres, about};
 use crate::topics::{TABLES, known_table, message_tables, topic_id};
 
 /// A table that has grown to so many bytes is written no more, as soon as another one is empty.
 const FULL_BYTES: i64 = 8 << 20;
+
+/// How long it may take to look at all messages of a table.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Among so many trims there is one that also looks for what was finished long ago.
 const FORGETTING: u64 = 10;
@@ -124,7 +129,9 @@ impl Postgres {
             if rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
                 let lease = self.lease().await?;
                 let emptied = lease
-                    .bounded(async |client| empty(client, self.schema(), (id, table), &columns).await)
+                    .patiently(LIMIT, async |client| {
+                        empty(client, self.schema(), topic, table, &columns).await
+                    })
                     .await;
                 match emptied {
                     Ok(counts) => {
@@ -164,37 +171,90 @@ impl Postgres {
     }
 }
 
+/// What a table holds, as it was when transactions of this snapshot were over, or a little later.
+struct Contents {
+    snapshot: Snapshot,
+    /// How many messages of which shard.
+    counts: Vec<(usize, u64)>,
+    newest: i64,
+}
+
+impl Contents {
+    async fn of(transaction: &Transaction<'_>, schema: &str, table: &str) -> Result<Self, Failure> {
+        let sql = format!("SELECT pg_current_snapshot()::text, shift FROM {schema}.meta");
+        let row = transaction.query_typed_one(&sql, &[]).await?;
+        let snapshot = Snapshot::parse(row.try_get(0)?, row.try_get(1)?)
+            .ok_or_else(|| corrupt("a snapshot that cannot be read".to_owned()))?;
+        let sql = format!("SELECT shard::int8, sum(many)::int8, max(xid) FROM {table} GROUP BY shard");
+        let (mut counts, mut newest) = (Vec::new(), 0);
+        for row in transaction.query_typed(&sql, &[]).await? {
+            let (shard, count, last): (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            counts.push((usize::try_from(shard).unwrap_or(usize::MAX), count.unsigned_abs()));
+            newest = newest.max(last);
+        }
+        Ok(Self { snapshot, counts, newest })
+    }
+
+    /// True if nothing was written to the table since, by those who were over then or by others.
+    async fn are_all(
+        &self,
+        transaction: &Transaction<'_>,
+        topic: &Topic,
+        table: &str,
+    ) -> Result<bool, Failure> {
+        let new = ranges(&self.snapshot, None, None);
+        let (from, ends): (Vec<i64>, Vec<i64>) = new.iter().map(|range| (range.after.0, range.end)).unzip();
+        let shards = i32::from(topic.shards);
+        let sql = format!(
+            "SELECT NOT EXISTS (
+                 SELECT 1 FROM generate_series(0, $1 - 1) AS s
+                 CROSS JOIN unnest($2::int8[], $3::int8[]) AS r(xid, ends)
+                 CROSS JOIN LATERAL (
+                     SELECT 1 FROM {table} AS m WHERE m.shard = s::int2 AND m.xid >= r.xid AND m.xid < r.ends
+                     LIMIT 1) AS new)"
+        );
+        let params: [Param<'_>; 3] =
+            [(&shards, Type::INT4), (&from, Type::INT8_ARRAY), (&ends, Type::INT8_ARRAY)];
+        Ok(transaction.query_typed_one(&sql, &params).await?.try_get(0)?)
+    }
+}
+
 /// Empties a table of which nothing is needed, and says how many messages of which shards it held.
+///
+/// All that takes time for each message is done while others read and write. Only then is the table locked, for as long as it takes to see
+/// that nothing was added meanwhile, and to throw it away.
 async fn empty(
     client: &mut Client,
     schema: &str,
-    (id, table): (i64, &str),
+    topic: &Topic,
+    table: &str,
     needs: &Columns,
 ) -> Result<Vec<(usize, u64)>, Failure> {
+    let id = topic_id(topic)?;
     let transaction = schema::begin(client).await?;
-    // Nobody writes to it from here on, and what was written and not committed would have kept us from getting here. Who
-    // waits for a lock lets nobody else in: better to give up soon.
-    transaction.batch_execute("SET LOCAL lock_timeout = '200ms'").await?;
-    transaction.batch_execute(&format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await?;
+    transaction.batch_execute(&format!("SET LOCAL statement_timeout = {}", LIMIT.as_millis())).await?;
+    let contents = Contents::of(&transaction, schema, table).await?;
     let row = transaction.query_typed_one(&may_go(table, false), &needs.params()).await?;
     if !row.try_get::<_, bool>(0)? {
         return Ok(Vec::new());
     }
-    let sql = format!("SELECT shard::int8, sum(many)::int8, max(xid) FROM {table} GROUP BY shard");
-    let (mut counts, mut newest) = (Vec::new(), 0);
-    for row in transaction.query_typed(&sql, &[]).await? {
-        let (shard, count, last): (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        counts.push((usize::try_from(shard).unwrap_or(usize::MAX), count.unsigned_abs()));
-        newest = newest.max(last);
-    }
-    // Positions go on to speak of their numbers.
-    schema::remember_newest(&transaction, schema, newest).await?;
     // Their ids need not be known any more.
     let known = known_table(schema, id);
-    let forget = format!(
-        "DELETE FROM {known} AS k USING {table} AS m WHERE m.again AND k.id = m.id; TRUNCATE {table}"
-    );
+    let forget = format!("DELETE FROM {known} AS k USING {table} AS m WHERE m.again AND k.id = m.id");
     transaction.batch_execute(&forget).await?;
+    // Nobody writes to it from here on, and what was written and not committed would have kept us from getting here. Who
+    // waits for a lock lets nobody else in: better to give up soon.
+    let lock = format!(
+        "SET LOCAL lock_timeout = '200ms'; SET LOCAL statement_timeout = '5s';
+         LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"
+    );
+    transaction.batch_execute(&lock).await?;
+    if !contents.are_all(&transaction, topic, table).await? {
+        return Ok(Vec::new());
+    }
+    // Positions go on to speak of their numbers.
+    schema::remember_newest(&transaction, schema, contents.newest).await?;
+    transaction.batch_execute(&format!("TRUNCATE {table}")).await?;
     transaction.commit().await?;
-    Ok(counts)
+    Ok(contents.counts)
 }

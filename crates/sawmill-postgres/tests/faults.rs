@@ -32,12 +32,16 @@ fn pooler(test: &str, behind: &Server) -> Option<Server> {
 const TTL: Duration = Duration::from_secs(30);
 
 async fn trial(url: &str) -> Trial {
+    trial_with(url, TTL).await
+}
+
+async fn trial_with(url: &str, ttl: Duration) -> Trial {
     let namespace = namespace();
     let open = async || {
         let engine = PostgresEngine::default().connections(3);
         Sawmill::options().engine(engine).namespace(namespace.as_str()).open(url).await.unwrap()
     };
-    Trial::start(open, TTL).await
+    Trial::start(open, ttl).await
 }
 
 /// Cuts connections at random, for some seconds.
@@ -75,6 +79,20 @@ async fn a_server_is_killed() {
         trial.recovers("a server that was killed").await;
     }
     trial.end(Worst::Again).await;
+}
+
+/// Nobody can beat, and all workers are as good as dead when it comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_away_for_long() {
+    const SHORT: Duration = Duration::from_secs(3);
+    let Some(mut server) = server("a_server_is_away_for_long") else { return };
+    let mut trial = trial_with(server.url(), SHORT).await;
+    trial.runs(100).await;
+    block_in_place(|| server.kill()).unwrap();
+    SystemClock.sleep(SHORT + Duration::from_secs(2)).await;
+    block_in_place(|| server.restart()).unwrap();
+    trial.recovers("a server that was away for longer than the TTL").await;
+    trial.end(Worst::GivenUp).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -176,7 +176,7 @@ async fn the_servers_name_need_not_be_known() {
     let (admin, namespace) = (stranger(&url).await, namespace());
     let name = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
     admin.batch_execute(&format!("CREATE USER {name} PASSWORD 'hunter2'")).await.unwrap();
-    admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name}")).await.unwrap();
+    admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name} TEMPLATE template0")).await.unwrap();
     let inside = stranger(&format!("{}/{name}", url.rsplit_once('/').unwrap().0)).await;
     inside.batch_execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC").await.unwrap();
     let theirs = changed(&url, &name, &name);

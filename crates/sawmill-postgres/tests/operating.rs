@@ -43,7 +43,7 @@ async fn g20_the_load_on_the_database_is_bounded() {
     let Some(server) = server_for("g20_the_load_on_the_database") else { return };
     let name = format!("load_{:016x}", Env::system().dice().roll());
     let admin = stranger(&server).await;
-    admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
     let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
     let asked = async || {
         let sql = "SELECT numbackends, xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1";
@@ -75,7 +75,7 @@ async fn a_check_up_finds_each_planted_problem_and_is_silent_otherwise() {
     let name = format!("checked_{:016x}", Env::system().dice().roll());
     let admin = stranger(&server).await;
     admin.batch_execute(&format!("CREATE ROLE {name} LOGIN PASSWORD 'secret'")).await.unwrap();
-    admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name}")).await.unwrap();
+    admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name} TEMPLATE template0")).await.unwrap();
     let host = server.rsplit_once('@').unwrap().1.rsplit_once('/').unwrap().0;
     let url = format!("postgres://{name}:secret@{host}/{name}");
     let found = async || {
@@ -118,6 +118,17 @@ async fn a_check_up_finds_each_planted_problem_and_is_silent_otherwise() {
     assert_eq!(found().await, ["rights"]);
     forgetful.batch_execute(&format!("GRANT INSERT ON sawmill.entry TO {name}")).await.unwrap();
     assert!(found().await.is_empty());
+
+    // The connection that listens is cut, and no other can be made.
+    let mill = sawmill_postgres::open(&url).await.unwrap();
+    assert_eq!(mill.check_up(PATIENCE).await.unwrap(), []);
+    admin.batch_execute(&format!("ALTER ROLE {name} CONNECTION LIMIT 0")).await.unwrap();
+    let cut = format!(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = '{name}' AND query LIKE 'LISTEN%'"
+    );
+    admin.batch_execute(&cut).await.unwrap();
+    let found = mill.check_up(PATIENCE).await.unwrap();
+    assert_eq!(found.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["no-hints"], "{found:?}");
 }
 
 /// Of the sessions of another role an ordinary user is not told since when they are in a transaction.
@@ -130,7 +141,7 @@ async fn a_check_up_finds_transactions_of_others_that_it_may_not_see() {
     for role in [name.clone(), format!("{name}_other")] {
         admin.batch_execute(&format!("CREATE ROLE {role} LOGIN PASSWORD 'secret'")).await.unwrap();
     }
-    admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name}")).await.unwrap();
+    admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name} TEMPLATE template0")).await.unwrap();
     let host = server.rsplit_once('@').unwrap().1.rsplit_once('/').unwrap().0;
     let other = stranger(&format!("postgres://{name}_other:secret@{host}/{name}")).await;
     let mill = sawmill_postgres::open(&format!("postgres://{name}:secret@{host}/{name}")).await.unwrap();

@@ -205,7 +205,7 @@ async fn f6_an_order_and_its_email() {
     let Some(url) = support::server_for("f6_an_order_and_its_email") else { return };
     let name = format!("shop_{}", namespace().as_str().replace('-', "_"));
     let admin = stranger(&url).await;
-    admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
     let (server, _) = url.rsplit_once('/').unwrap();
     assert_eq!(order::run(&format!("{server}/{name}")).await.unwrap(), ["Thank you for a saw"]);
     admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();

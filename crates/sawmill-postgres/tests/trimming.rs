@@ -100,6 +100,21 @@ async fn nothing_is_trimmed_under_a_writer() {
     assert_eq!(trim(&log, &topic).await, 11);
 }
 
+/// Somebody else's transaction that stays open keeps nothing from going.
+#[tokio::test]
+async fn a_strangers_transaction_keeps_nothing() {
+    let Some(url) = server_for("a_strangers_transaction_keeps_nothing") else { return };
+    let log = open(&url, &namespace()).await;
+    let topic = topic(&log, "orders", 2).await;
+    let forgetful = stranger(&url).await;
+    forgetful.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    for shard in [0, 1] {
+        log.append(&topic, NOW, records(shard, 0..100)).await.unwrap();
+    }
+    assert_eq!(support::soon("trimming", trim(&log, &topic)).await, 200);
+    forgetful.batch_execute("COMMIT").await.unwrap();
+}
+
 /// Under a load that never ends, tables take turns: what was read goes although there is always something that was not.
 #[tokio::test]
 async fn tables_take_turns() {

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
@@ -39,6 +41,7 @@ struct Tended {
     mine: bool,
     check_at: Moment,
     trim_at: Moment,
+    is_trimmed: bool,
     /// When there is something to do for which time itself is the reason.
     next_due: Option<Timestamp>,
     timetable: Timetable,
@@ -58,6 +61,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         mine: false,
         check_at: Moment::default(),
         trim_at: first_trim,
+        is_trimmed: false,
         next_due: None,
         timetable: Timetable::default(),
         sightings: Sightings::default(),
@@ -69,9 +73,21 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut topics: Vec<Tended> = shared.topics().into_iter().map(tended).collect();
     topics.extend(dead.into_iter().map(|topic| Tended { keeps_aside: false, ..tended(topic) }));
     let mut news = News::of(shared.builder.mill.log(), topics.iter().map(|tended| &*tended.topic));
+    // There may be a lot to drop after a long time. What is due does not wait for that.
+    let mut trims = FuturesUnordered::new();
     loop {
         // All at once: an idle worker wakes once for them.
         join_all(topics.iter_mut().map(|tended| tend_or_wait(&shared, tended))).await;
+        for (nth, tended) in topics.iter_mut().enumerate() {
+            if tended.mine && !tended.is_trimmed && env.now() >= tended.trim_at {
+                tended.is_trimmed = true;
+                let (shared, topic) = (shared.clone(), tended.topic.clone());
+                trims.push(async move {
+                    trim(&shared, &topic).await;
+                    nth
+                });
+            }
+        }
         let holds_any = topics.iter().any(|tended| tended.mine);
         let mut pause =
             next_of(&topics, |tended| Some(tended.check_at)).map_or(Duration::MAX, |at| at.since(env.now()));
@@ -91,6 +107,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 () = shared.foreman_done.cancelled() => return,
                 () = env.sleep(SHORTEST_PAUSE.min(pause)) => {}
             },
+            Some(nth) = trims.next(), if !trims.is_empty() => {
+                if let Some(tended) = topics.get_mut(nth) {
+                    (tended.is_trimmed, tended.trim_at) = (false, env.now() + env.dice().jitter(TRIM_EVERY));
+                }
+            }
             // One who has gone may have had the duty.
             () = shared.tend.notified() => topics.iter_mut().for_each(|tended| tended.check_at = Moment::default()),
         }
@@ -141,12 +162,18 @@ async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
         let tick = tended.timetable.tend(&shared.builder.mill, &tended.topic).await?;
         tended.next_due = [tended.next_due, tick].into_iter().flatten().min();
     }
-    if now >= tended.trim_at {
-        tended.trim_at = now + env.dice().jitter(TRIM_EVERY);
-        shared.builder.mill.trim_one(&tended.topic).await?;
-        shared.builder.mill.forget_cancels(&tended.topic).await?;
-    }
     Ok(())
+}
+
+async fn trim(shared: &Shared, topic: &Topic) {
+    let mill = &shared.builder.mill;
+    let trimmed = async {
+        mill.trim_one(topic).await?;
+        mill.forget_cancels(topic).await
+    };
+    if let Err(error) = trimmed.await {
+        tracing::debug!(%error, topic = %topic.name, "trimming failed; it will be tried again");
+    }
 }
 
 /// True if the duty is this worker's, taking it if nobody living has it.
