@@ -14,6 +14,7 @@ use crate::sql::Sql;
 impl Mysql {
     pub(crate) async fn troubles(&self, patience: Duration) -> Result<Vec<Finding>> {
         let mut findings = self.work(|| async { self.missing_rights(&mut self.line().await?).await }).await?;
+        findings.extend(self.server().finding());
         findings.extend(self.work(|| async { self.unsafe_settings(&mut self.line().await?).await }).await?);
         findings.extend(
             self.work(|| async { held_transactions(&mut self.line().await?, patience).await }).await?,

@@ -31,10 +31,12 @@ const KEPT: Duration = Duration::from_secs(60);
 
 /// What every session is set to, so that nothing depends on how the server is set up. Under READ COMMITTED each statement sees
 /// all that was committed before it, and no gaps between rows are locked. A change of tables that waits for somebody's open transaction
-/// makes all others wait behind it: so it gives up soon, and is tried again.
+/// makes all others wait behind it: so it gives up soon, and is tried again. One who is stopped in the middle of a transaction, or goes
+/// without a word, holds counters that others wait for: the server ends it soon (MariaDB), or at least long before a day is over.
 pub(crate) const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
      SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1,\
-     innodb_lock_wait_timeout = 10, lock_wait_timeout = 3, foreign_key_checks = 1, unique_checks = 1;\
+     innodb_lock_wait_timeout = 10, lock_wait_timeout = 3, foreign_key_checks = 1, unique_checks = 1,\
+     wait_timeout = 75 /*M!100300 , idle_transaction_timeout = 10 */;\
      SET NAMES utf8mb4";
 
 /// The connections of one store.

@@ -37,6 +37,8 @@ mod row;
 mod schema;
 mod server;
 mod sql;
+#[cfg(test)]
+mod stopped_tests;
 mod store;
 mod topics;
 mod tries;
@@ -46,6 +48,9 @@ mod within;
 // Some tests need both the inside of this crate and what tests outside of it share.
 #[cfg(test)]
 extern crate self as sawmill_mysql;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,9 +12,7 @@ use sawmill_conformance::upgrade::upgrade;
 use crate::schema::{STEPS, Step, Tables};
 use crate::{Mysql, schema_version};
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-use support::{Database, NOW, database_for, default_namespace, record, soon, topic};
+use crate::support::{Database, NOW, database_for, default_namespace, record, soon, topic};
 
 /// Tables with one more step.
 fn newer() -> Vec<Step> {

@@ -2,7 +2,7 @@
 
 use sawmill::engine::Capabilities;
 use sawmill::message::{MAX_HEADER_BYTES, MAX_KEY_BYTES};
-use sawmill::{Error, ErrorKind};
+use sawmill::{Error, ErrorKind, Finding};
 
 use crate::connections::Line;
 use crate::error::Failure;
@@ -60,6 +60,17 @@ impl Server {
     pub(crate) fn capabilities(self, most: Capabilities) -> Capabilities {
         let max_payload_bytes = self.max_payload_bytes(most.max_payload_bytes);
         Capabilities { max_payload_bytes, exactly_once: most.exactly_once && !self.galera, ..most }
+    }
+
+    /// What is to be known of it by whoever operates it.
+    pub(crate) fn finding(self) -> Option<Finding> {
+        self.galera.then(|| {
+            Finding::new(
+                "galera",
+                "the server is one of a Galera cluster, whose other nodes may not show yet what it has acknowledged",
+                "have all who use this store go to the same node, and to another only when that is gone",
+            )
+        })
     }
 }
 
@@ -133,6 +144,15 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn a_node_of_a_galera_cluster_is_named_and_finishes_nothing_exactly_once() {
+        let able =
+            |galera| Server { packet: 16 << 20, galera }.capabilities(crate::CAPABILITIES).exactly_once;
+        assert!(able(false) && !able(true));
+        let found = |galera| Server { packet: 16 << 20, galera }.finding();
+        assert_eq!((found(false), found(true).unwrap().check), (None, "galera"));
     }
 
     #[test]

@@ -126,6 +126,10 @@ impl Mysql {
         self.open.server.packet
     }
 
+    pub(crate) fn server(&self) -> Server {
+        self.open.server
+    }
+
     pub(crate) fn able(&self) -> Capabilities {
         self.open.server.capabilities(CAPABILITIES)
     }

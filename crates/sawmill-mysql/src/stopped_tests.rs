@@ -1,0 +1,23 @@
+//! Who stands still in the middle of a push.
+
+use std::collections::BTreeSet;
+
+use sawmill::log::Log;
+
+use crate::Mysql;
+use crate::counter::Held;
+
+use crate::support::{NOW, database_for, default_namespace, record, soon, topic};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_long_for_who_is_stopped_in_the_middle_of_a_push() {
+    let Some(database) = database_for("nobody_waits_long_for_who_is_stopped").await else { return };
+    let store = Mysql::open(&database.url().parse().unwrap(), &default_namespace()).await.unwrap();
+    let orders = topic(&store, "orders", 1).await;
+    let mut stopped = store.line().await.unwrap();
+    let counter = BTreeSet::from([0]);
+    Held::take(&mut stopped, store.tables(), &orders, &counter).await.unwrap();
+    soon("a push", store.append(&orders, NOW, vec![record(0, "a")])).await.unwrap();
+    let late = Held::take(&mut stopped, store.tables(), &orders, &counter).await;
+    assert!(late.is_err(), "its transaction is over");
+}
