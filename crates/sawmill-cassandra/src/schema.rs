@@ -61,7 +61,9 @@ const TABLES: &[(&str, &str)] = &[
     // The names of its entries, also of some that are gone.
     (
         "ledger_names",
-        "(namespace text, name text, PRIMARY KEY ((namespace), name)) WITH gc_grace_seconds = 86400",
+        // A worker that leaves takes its name with it, and everybody who looks around walks over what is left of it.
+        "(namespace text, name text, PRIMARY KEY ((namespace), name)) WITH gc_grace_seconds = 3600 \
+         AND compaction = {'class': 'LeveledCompactionStrategy', 'unchecked_tombstone_compaction': 'true'}",
     ),
 ];
 

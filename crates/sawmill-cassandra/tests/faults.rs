@@ -10,7 +10,7 @@ use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
 
 /// Longer than a node is away: nobody is to be declared dead.
-const TTL: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_secs(90);
 /// How long the driver waits for an answer, unless the URL says something else.
 const TIMEOUT: Duration = Duration::from_secs(5);
 

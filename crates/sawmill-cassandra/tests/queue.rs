@@ -33,7 +33,15 @@ async fn store(url: &str, namespace: &Namespace) -> Cassandra {
 /// The driver alone.
 async fn driver(url: &str) -> Session {
     let (_, place) = url.split_once("//").unwrap();
-    SessionBuilder::new().known_node(place.split_once('/').unwrap().0).build().await.unwrap()
+    // Traces are written when the server has time for it.
+    let (often, pause) = (std::num::NonZeroU32::new(500).unwrap(), Duration::from_millis(20));
+    SessionBuilder::new()
+        .known_node(place.split_once('/').unwrap().0)
+        .tracing_info_fetch_attempts(often)
+        .tracing_info_fetch_interval(pause)
+        .build()
+        .await
+        .unwrap()
 }
 
 fn message(text: impl Into<String>) -> Message {
@@ -157,7 +165,7 @@ async fn c2_nothing_is_deleted_and_every_row_expires() {
 async fn c2_what_nobody_reads_in_time_expires_and_the_queue_goes_on() {
     let Some(url) = server_for("c2_expiry") else { return };
     let namespace = namespace();
-    let log = store(&format!("{url}&settle=1s&keep=3s"), &namespace).await;
+    let log = store(&format!("{url}&settle=5s&keep=5s"), &namespace).await;
     let retention = Duration::from_secs(1);
     let topic = log.create_topic(&TopicSpec { retention, ..spec("orders", 1) }).await.unwrap();
     let env = Env::system();
@@ -178,7 +186,7 @@ async fn c2_what_nobody_reads_in_time_expires_and_the_queue_goes_on() {
     append("read").await;
     assert_eq!(read().await, ["read"]);
     append("not read").await;
-    env.sleep(Duration::from_secs(5)).await;
+    env.sleep(Duration::from_secs(8)).await;
     assert_eq!(read().await, [""; 0], "it has expired");
     append("new").await;
     assert_eq!(read().await, ["new"]);
