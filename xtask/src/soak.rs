@@ -21,19 +21,25 @@ const LONG: &[Long] = &[
     Long {
         name: "exactly-once-sqlite",
         server: None,
-        args: "test -p sawmill-sqlite --test transactions f6_killed",
+        args: "test -p sawmill-sqlite --test transactions f6_killed -- --nocapture",
         env: BANK,
     },
     Long {
         name: "exactly-once-postgres",
         server: Some(Engine::Postgres),
-        args: "test -p sawmill-postgres --features sqlx --test transactions f6_killed",
+        args: "test -p sawmill-postgres --features sqlx --test transactions f6_killed -- --nocapture",
         env: BANK,
+    },
+    Long {
+        name: "postgres-stranger",
+        server: Some(Engine::Postgres),
+        args: "test -p sawmill-postgres --test late_commits a_strangers_transaction",
+        env: &[("SAWMILL_TEST_STRANGER_SECONDS", "60")],
     },
     Long {
         name: "exactly-once-mysql",
         server: Some(Engine::Mariadb),
-        args: "test -p sawmill-mysql --test transactions f6_killed",
+        args: "test -p sawmill-mysql --test transactions f6_killed -- --nocapture",
         env: BANK,
     },
     // OpenSSL takes minutes to compile.
@@ -144,7 +150,7 @@ mod tests {
         let command = LONG[0].command().to_string();
         assert_eq!(
             command,
-            "SAWMILL_TEST_BANK_SECONDS=60 cargo test -p sawmill-sqlite --test transactions f6_killed"
+            "SAWMILL_TEST_BANK_SECONDS=60 cargo test -p sawmill-sqlite --test transactions f6_killed -- --nocapture"
         );
     }
 }

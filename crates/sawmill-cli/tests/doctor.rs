@@ -14,7 +14,7 @@ fn a_healthy_store_has_nothing_to_report() {
     let place = Place::new();
     assert_eq!(place.ok(&["doctor"]), "");
     place.ok(&["push", "emails", "x"]);
-    let worker = place.start(&["work", "emails", "--ttl", "1s", "--", "sleep", "60"]);
+    let worker = place.start(&["work", "emails", "--ttl", "3s", "--", "sleep", "60"]);
     until("it works", || place.json(&["status", "--sample", "0s"])[0]["claimed"] == 1);
     let ended = place.run(&["doctor"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
@@ -128,7 +128,7 @@ mod on_postgres {
             let database = Self { place: Place::new(), server, name, psql };
             let name = &database.name;
             database.admin(&format!("CREATE ROLE {name} LOGIN PASSWORD 'secret'"));
-            database.admin(&format!("CREATE DATABASE {name} OWNER {name}"));
+            database.admin(&format!("CREATE DATABASE {name} OWNER {name} TEMPLATE template0"));
             Some(database)
         }
 
@@ -138,7 +138,16 @@ mod on_postgres {
         }
 
         fn admin(&self, sql: &str) {
-            let done = Command::new(&self.psql).args([&self.server, "-c", sql]).output().unwrap();
+            self.psql(&self.server, sql);
+        }
+
+        /// Does this as the owner of the database, in it.
+        fn admin_within(&self, sql: &str) {
+            self.psql(&self.url("secret"), sql);
+        }
+
+        fn psql(&self, url: &str, sql: &str) {
+            let done = Command::new(&self.psql).args([url, "-c", sql]).output().unwrap();
             assert!(done.status.success(), "{done:?}");
         }
 
@@ -191,6 +200,22 @@ mod on_postgres {
         forgetful.kill().unwrap();
         forgetful.wait().unwrap();
         until("the server has noticed its end", || doctor().code == Some(0));
+
+        database.admin_within("REVOKE INSERT ON sawmill.entry FROM CURRENT_ROLE");
+        let told = doctor().fails(1, &["1 problem"]);
+        assert!(told.stdout.starts_with("rights: ") && told.stdout.contains("GRANT"), "{told:?}");
+        database.admin_within("GRANT INSERT ON sawmill.entry TO CURRENT_ROLE");
+
+        // By a clock that is an hour ahead: the server's own is that of this machine.
+        database.admin_within(
+            "CREATE SCHEMA skewed; CREATE FUNCTION skewed.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+             AS $$ SELECT pg_catalog.clock_timestamp() + interval '1 hour' $$",
+        );
+        database.admin(&format!("ALTER ROLE {name} SET search_path = skewed, pg_catalog"));
+        let told = doctor().fails(1, &["1 problem"]);
+        assert!(told.stdout.starts_with("clock skew: "), "{told:?}");
+        database.admin(&format!("ALTER ROLE {name} RESET ALL"));
+
         let silent = doctor();
         assert!(silent.stdout.is_empty() && silent.stderr.contains("Nothing is wrong."), "{silent:?}");
     }

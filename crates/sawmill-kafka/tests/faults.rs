@@ -10,7 +10,7 @@ use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
 
 /// Longer than the broker is away: nobody is to be declared dead.
-const TTL: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_secs(90);
 
 async fn survive(from: &str, harm: impl Fn(&mut Server) -> Result<(), String>) {
     let server = Server::start(Kind::Kafka).map_err(|why| sawmill_conformance::skipped(from, &why));

@@ -39,6 +39,21 @@ async fn make(url: &str, topic: &str, partitions: i32, policy: &str) {
     let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1)).set("cleanup.policy", policy);
     let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(5)));
     admin.create_topics([&new], &options).await.unwrap()[0].as_ref().unwrap();
+    shown(&admin, topic, partitions).await;
+}
+
+/// Waits until the broker shows a topic with so many partitions: that may be a moment after it has made it.
+async fn shown(admin: &AdminClient<DefaultClientContext>, topic: &str, partitions: i32) {
+    let began = SystemClock.now();
+    let wanted = usize::try_from(partitions).unwrap();
+    loop {
+        let seen = admin.inner().fetch_metadata(Some(topic), Duration::from_secs(5));
+        if seen.is_ok_and(|seen| seen.topics().iter().all(|topic| topic.partitions().len() == wanted)) {
+            return;
+        }
+        assert!(SystemClock.now().since(began) < Duration::from_secs(60), "the topic is not shown");
+        SystemClock.sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Deletes a topic, and makes one of its name as soon as the broker lets.
@@ -52,6 +67,7 @@ async fn remake(url: &str, topic: &str, partitions: i32) {
         assert!(SystemClock.now().since(began) < Duration::from_secs(60), "the topic is not deleted");
         SystemClock.sleep(Duration::from_millis(100)).await;
     }
+    shown(&admin, topic, partitions).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -61,7 +61,16 @@ pub fn python(name: &str, wanted: &[&str]) -> Result<PathBuf, String> {
         }
         eprintln!("fetching {} for Python", wanted.join(", "));
         let mut install = pip();
-        install.args(["install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"]);
+        install.args([
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--retries",
+            "10",
+            "--timeout",
+            "60",
+        ]);
+        install.args(["--no-compile", "--target"]);
         done("pip", install.arg(folder).args(wanted))
     })
 }
@@ -78,8 +87,11 @@ pub(crate) fn postgres() -> Result<(), String> {
     installed.and(removed)
 }
 
+/// What two programs want at once they get one after the other: for its lists apt-get itself does not wait.
 fn apt_get() -> Command {
-    let mut command = Command::new("apt-get");
+    let mut command = Command::new("flock");
+    command.arg(std::env::temp_dir().join("sawmill-apt.lock"));
+    command.args(["apt-get", "-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=600"]);
     command.env("DEBIAN_FRONTEND", "noninteractive");
     command
 }

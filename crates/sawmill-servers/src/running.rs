@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::Kind;
 
 /// How long a server may take to stop when it is asked to, before it is killed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that was started here, perhaps by another run of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]

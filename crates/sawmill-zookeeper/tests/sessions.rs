@@ -92,8 +92,8 @@ async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
     let Some(mut server) = own_server("who_has_lost_a_session_is_out_though_the_node_is_still_there") else {
         return;
     };
-    let (place, env, ttl) = (namespace(), Env::system(), Duration::from_secs(1));
-    let ledger = open(server.url(), 1, &place).await;
+    let (place, env, ttl) = (namespace(), Env::system(), Duration::from_secs(3));
+    let ledger = open(server.url(), 3, &place).await;
     let version = done(&ledger, write(MEMBER, None, ttl)).await;
     let version = done(&ledger, write(MEMBER, Some(version), ttl)).await;
     server.stop().unwrap();
@@ -103,7 +103,7 @@ async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
         "{error:?}"
     );
     // Longer than a session lasts, for the driver too.
-    env.sleep(Duration::from_secs(3)).await;
+    env.sleep(ttl * 2).await;
     server.restart().unwrap();
 
     // The server gives the old session its full time again, so the node is there. Nevertheless it does not count any more.
@@ -117,7 +117,7 @@ async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
     assert_eq!(ledger.get(&EntryKey::raw(MEMBER)).await.unwrap(), None);
     let anew = "members/default/one-again";
     let version = done(&ledger, write(anew, None, ttl)).await;
-    env.sleep(ttl * 3).await;
+    env.sleep(ttl * 2).await;
     done(&ledger, write(anew, Some(version), ttl)).await;
     assert_eq!(keys(&ledger).await, [anew], "what belongs to the new session stays");
 }
@@ -145,10 +145,10 @@ async fn a_short_absence_costs_nobody_a_session() {
 async fn hints_come_with_a_new_session_too() {
     let Some(mut server) = own_server("hints_come_with_a_new_session_too") else { return };
     let place = namespace();
-    let (ledger, other) = (open(server.url(), 1, &place).await, open(server.url(), 1, &place).await);
+    let (ledger, other) = (open(server.url(), 3, &place).await, open(server.url(), 3, &place).await);
     let mut hints = ledger.watch();
     server.stop().unwrap();
-    Env::system().sleep(Duration::from_secs(3)).await;
+    Env::system().sleep(Duration::from_secs(6)).await;
     server.restart().unwrap();
     eventually("the ledger answers", async || {
         ledger.get(&EntryKey::raw("a/1")).await.is_ok() && other.get(&EntryKey::raw("a/1")).await.is_ok()

@@ -359,14 +359,22 @@ impl Sawmill {
         for look in self.look(None).await? {
             let Some(topic) = topics.iter().find(|topic| topic.name.base() == look.topic) else { continue };
             let (Some(group), Some(oldest)) = (look.group, look.status.oldest) else { continue };
-            let is_held = look.workers == 0 && !topic.drops_unread && now.since(oldest) > topic.retention;
-            if is_held {
+            let (why, what_to_do) = match (look.status.paused, look.workers) {
+                (true, _) => {
+                    ("the group is paused", "resume the group, or have it skip what waits (replay from now)")
+                }
+                (false, 0) => (
+                    "nobody works",
+                    "start a worker for the group, or have it skip what waits (replay from now)",
+                ),
+                (false, _) => continue,
+            };
+            if !topic.drops_unread && now.since(oldest) > topic.retention {
                 let what = format!(
-                    "{} for it, the oldest for {}, and nobody works: the topic keeps all since then",
+                    "{} for it, the oldest for {}, and {why}: the topic keeps all since then",
                     words::counted(look.status.waiting, "message"),
                     words::span(now.since(oldest)),
                 );
-                let what_to_do = "start a worker for the group, or have it skip what waits (replay from now)";
                 findings.push(Finding {
                     topic: Some(look.topic),
                     group: Some(group),

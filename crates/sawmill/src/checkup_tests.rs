@@ -90,6 +90,7 @@ async fn what_a_dead_worker_holds_and_nobody_takes_is_stuck() {
 
 #[tokio::test]
 async fn what_a_dead_worker_holds_is_not_stuck_while_others_may_take_it_over() {
+    const TTL: Duration = Duration::from_secs(4);
     let mill = furnished().await;
     mill.worker("orders").ttl(TTL).pull().await.unwrap().worker().stop().await;
     let topic = mill.find_topic("orders").await.unwrap();
@@ -241,4 +242,13 @@ async fn a_group_that_nobody_works_holds_back_the_trim() {
     mill.env().sleep(Duration::from_millis(5)).await;
     let findings = mill.check_up(PATIENCE).await.unwrap();
     assert_eq!(checks(&findings), ["held-back-trim"], "{findings:?}");
+    assert!(findings[0].what.contains("nobody works"), "{findings:?}");
+
+    // So does one that is paused, whoever stands ready for it.
+    mill.pause("orders", "default").await.unwrap();
+    let ready = mill.worker("orders").ttl(TTL).pull().await.unwrap();
+    let findings = mill.check_up(PATIENCE).await.unwrap();
+    assert_eq!(checks(&findings), ["held-back-trim"], "{findings:?}");
+    assert!(findings[0].what_to_do.contains("resume"), "{findings:?}");
+    ready.worker().stop().await;
 }
