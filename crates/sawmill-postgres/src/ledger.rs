@@ -33,27 +33,13 @@ fn version_after(current: i64, chance: u64) -> i64 {
 #[async_trait]
 impl Ledger for Postgres {
     async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
-        let sql = format!(
-            "SELECT key, version, value FROM {}.entry WHERE key = $1 ORDER BY version DESC LIMIT 1",
-            self.schema()
-        );
+        let sql = format!("SELECT * FROM {}.newest($1)", self.schema());
         let rows = self.query(Effect::Reads, &sql, &[(&key.as_str(), Type::TEXT)]).await?;
         rows.first().map(entry).transpose()
     }
 
-    /// Goes from key to key by the index, past all old versions, however many there are.
     async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
-        let schema = self.schema();
-        let sql = format!(
-            "WITH RECURSIVE newest AS (
-                 (SELECT key, version, value FROM {schema}.entry WHERE key >= $1 AND key < $2
-                  ORDER BY key, version DESC LIMIT 1)
-                 UNION ALL
-                 SELECT next.* FROM newest CROSS JOIN LATERAL (
-                     SELECT key, version, value FROM {schema}.entry WHERE key > newest.key AND key < $2
-                     ORDER BY key, version DESC LIMIT 1) AS next)
-             SELECT key, version, value FROM newest"
-        );
+        let sql = format!("SELECT * FROM {}.newest_between($1, $2)", self.schema());
         let end = after_all(prefix.as_str());
         let params: [Param<'_>; 2] = [(&prefix.as_str(), Type::TEXT), (&end, Type::TEXT)];
         let rows = self.query(Effect::Reads, &sql, &params).await?;

@@ -11,8 +11,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sawmill::engine::Namespace;
 use sawmill::env::Env;
+use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
 use sawmill::{Context, Push, Sawmill};
-use sawmill_postgres::PostgresEngine;
+use sawmill_postgres::{Postgres, PostgresEngine};
 use support::{namespace, server_for, soon, stranger};
 use tokio::sync::Semaphore;
 use tokio_postgres::{AsyncMessage, NoTls};
@@ -147,4 +148,56 @@ async fn notifications_of_single_pushes_go_together() {
     assert!(heard > 0, "nobody was told of anything");
     // After each there is a pause of 3 ms.
     assert!(heard as u128 <= (took.as_millis() + 300) / 3 + 2, "{heard} notifications in {took:?}");
+}
+
+/// While somebody holds a transaction open, old versions of entries cannot be cleaned up. They cost nothing, whatever the planner thinks of
+/// the index: it is told here that to use it is dear.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_versions_that_cannot_be_cleaned_up_are_not_walked_over() {
+    const VERSIONS: usize = 1_000;
+    const LOOKS: usize = 10;
+    const MOST_READ: i64 = 300;
+    let Some(url) = server_for("old_versions_that_cannot_be_cleaned_up_are_not_walked_over") else { return };
+    let (space, key) = (namespace(), EntryKey::raw("shards/1"));
+    let name = format!("old-{}", space.as_str());
+    let dear = "options=-c%20enable_indexscan%3Doff%20-c%20enable_indexonlyscan%3Doff%20-c%20jit%3Doff";
+    let ours = format!("{url}?application_name={name}&{dear}");
+    let (watch, pin) = (stranger(&url).await, stranger(&url).await);
+    pin.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()").await.unwrap();
+    let change = async |store: &Postgres, expect| {
+        let write = Write { key: key.clone(), expect, value: Some("x".repeat(100).into()) };
+        match store.commit_lightly(write).await.unwrap() {
+            Commit::Done(version) => Some(version),
+            other => panic!("nobody else writes: {other:?}"),
+        }
+    };
+    // What a session has read is told when it ends.
+    let read_by_all = async || {
+        let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+        while watch.query_one(sessions, &[&name]).await.unwrap().get::<_, i64>(0) > 0 {
+            Env::system().sleep(Duration::from_millis(20)).await;
+        }
+        let sql = "SELECT t.seq_tup_read + i.idx_tup_read FROM pg_stat_user_tables AS t
+                   JOIN pg_stat_user_indexes AS i USING (relid) WHERE t.schemaname = $1 AND t.relname = 'entry'";
+        watch.query_one(sql, &[&format!("sawmill_{}", space.as_str())]).await.unwrap().get::<_, i64>(0)
+    };
+
+    let store = support::open(&ours, &space).await;
+    let mut version = None;
+    for _ in 0..VERSIONS {
+        version = change(&store, version).await;
+    }
+    drop(store);
+    watch.batch_execute(&format!("ANALYZE \"sawmill_{}\".entry", space.as_str())).await.unwrap();
+    let before = soon("all sessions end", read_by_all()).await;
+    let store = support::open(&ours, &space).await;
+    for _ in 0..LOOKS {
+        version = change(&store, version).await;
+        assert!(store.get(&key).await.unwrap().is_some());
+        assert_eq!(store.list(&EntryKey::raw("shards/")).await.unwrap().len(), 1);
+    }
+    drop(store);
+    let read = soon("all sessions end", read_by_all()).await - before;
+    pin.batch_execute("COMMIT").await.unwrap();
+    assert!(read >= 3 * LOOKS as i64 && read < MOST_READ, "{read} rows were read for {} calls", 3 * LOOKS);
 }
