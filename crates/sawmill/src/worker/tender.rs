@@ -4,12 +4,10 @@
 //! Who does it for a topic is an entry in the ledger, taken by compare-and-set and free again when its holder is no longer a
 //! member. The entry only spares work: all of it may be done by two at once without harm.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
@@ -41,7 +39,8 @@ struct Tended {
     mine: bool,
     check_at: Moment,
     trim_at: Moment,
-    is_trimmed: bool,
+    /// There as long as the last trim goes on.
+    trimming: Weak<()>,
     /// When there is something to do for which time itself is the reason.
     next_due: Option<Timestamp>,
     timetable: Timetable,
@@ -61,7 +60,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         mine: false,
         check_at: Moment::default(),
         trim_at: first_trim,
-        is_trimmed: false,
+        trimming: Weak::new(),
         next_due: None,
         timetable: Timetable::default(),
         sightings: Sightings::default(),
@@ -73,19 +72,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut topics: Vec<Tended> = shared.topics().into_iter().map(tended).collect();
     topics.extend(dead.into_iter().map(|topic| Tended { keeps_aside: false, ..tended(topic) }));
     let mut news = News::of(shared.builder.mill.log(), topics.iter().map(|tended| &*tended.topic));
-    // There may be a lot to drop after a long time. What is due does not wait for that.
-    let mut trims = FuturesUnordered::new();
     loop {
         // All at once: an idle worker wakes once for them.
         join_all(topics.iter_mut().map(|tended| tend_or_wait(&shared, tended))).await;
-        for (nth, tended) in topics.iter_mut().enumerate() {
-            if tended.mine && !tended.is_trimmed && env.now() >= tended.trim_at {
-                tended.is_trimmed = true;
-                let (shared, topic) = (shared.clone(), tended.topic.clone());
-                trims.push(async move {
-                    trim(&shared, &topic).await;
-                    nth
-                });
+        for tended in topics.iter_mut().filter(|tended| tended.mine && env.now() >= tended.trim_at) {
+            tended.trim_at = env.now() + env.dice().jitter(TRIM_EVERY);
+            if tended.trimming.strong_count() == 0 {
+                tended.trimming = begin_to_trim(&shared, &tended.topic);
             }
         }
         let holds_any = topics.iter().any(|tended| tended.mine);
@@ -107,11 +100,6 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 () = shared.foreman_done.cancelled() => return,
                 () = env.sleep(SHORTEST_PAUSE.min(pause)) => {}
             },
-            Some(nth) = trims.next(), if !trims.is_empty() => {
-                if let Some(tended) = topics.get_mut(nth) {
-                    (tended.is_trimmed, tended.trim_at) = (false, env.now() + env.dice().jitter(TRIM_EVERY));
-                }
-            }
             // One who has gone may have had the duty.
             () = shared.tend.notified() => topics.iter_mut().for_each(|tended| tended.check_at = Moment::default()),
         }
@@ -165,15 +153,27 @@ async fn tend(shared: &Shared, tended: &mut Tended) -> Result<()> {
     Ok(())
 }
 
-async fn trim(shared: &Shared, topic: &Topic) {
-    let mill = &shared.builder.mill;
-    let trimmed = async {
-        mill.trim_one(topic).await?;
-        mill.forget_cancels(topic).await
-    };
-    if let Err(error) = trimmed.await {
-        tracing::debug!(%error, topic = %topic.name, "trimming failed; it will be tried again");
-    }
+/// Trims a topic in a task of its own: after a long time there may be a lot to drop, and what is due does not wait for that. What is
+/// returned is gone when that has ended.
+fn begin_to_trim(shared: &Arc<Shared>, topic: &Arc<Topic>) -> Weak<()> {
+    let (shared, topic, trimming) = (shared.clone(), topic.clone(), Arc::new(()));
+    let is_trimming = Arc::downgrade(&trimming);
+    shared.env().clone().spawn(async move {
+        let mill = &shared.builder.mill;
+        let trim = async {
+            mill.trim_one(&topic).await?;
+            mill.forget_cancels(&topic).await
+        };
+        tokio::select! {
+            biased;
+            () = shared.foreman_done.cancelled() => {}
+            trimmed = trim => if let Err(error) = trimmed {
+                tracing::debug!(%error, topic = %topic.name, "trimming failed; it will be tried again");
+            },
+        }
+        drop(trimming);
+    });
+    is_trimming
 }
 
 /// True if the duty is this worker's, taking it if nobody living has it.
