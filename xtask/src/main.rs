@@ -37,14 +37,15 @@ Tasks:
   engines down              Stop every server that was started so
   sim [ARGS...]             Run the simulation; every argument goes to it as it is
   soak                      What takes longer than the gate may: the simulation on seeds the gate does
-                            not try, money moved by workers that are killed, for a minute on each engine,
-                            Kafka with encryption, 100,000 messages for Cassandra by wrong clocks, a million
-                            through one of its topics, one of three nodes killed, and whatever the
-                            description of the HTTP API allows, and what it does not
+                            not try; for a minute each, money moved by workers that are killed, and a
+                            transaction that somebody holds open; Kafka with encryption; Cassandra with
+                            100,000 messages by wrong clocks, a million through one topic, and one of three
+                            nodes killed; whatever the description of the HTTP API allows, and what it
+                            does not
       --start SEED            First seed [default: 1000000]
       --only PART[,PART]      Run these only: sim, exactly-once-sqlite, exactly-once-postgres,
-                              exactly-once-mysql, kafka-tls, cassandra-late, cassandra-long,
-                              cassandra-ring, fuzz-serve
+                              exactly-once-mysql, postgres-stranger, kafka-tls, cassandra-late,
+                              cassandra-long, cassandra-ring, fuzz-serve
   bench ENGINE              Measure Sawmill beside the engine alone: sqlite, postgres, mysql,
                             kafka, cassandra; and zookeeper, as a ledger
       --quick                 A small run, to see that it works

@@ -110,9 +110,11 @@ impl Opened for Store {
     }
 
     async fn close(self: Box<Self>) -> Result<Tally, Failure> {
+        // Before the connections are closed: for a moment, the server counts nothing of those that end.
         let Self { mill, watch } = *self;
+        let tally = tally(&mut watch.into_inner()).await;
         drop(mill);
-        tally(&mut watch.into_inner()).await
+        tally
     }
 }
 

@@ -12,6 +12,7 @@ use axum::{Extension, Json};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use sawmill::engine::Capabilities;
 use sawmill::{Error, ErrorKind, MessageId, Producer, Push, Timestamp};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -248,9 +249,9 @@ fn root(caller: &Caller, topic: &str, key: &str) -> MessageId {
     MessageId::from_u128(bits)
 }
 
-/// A problem if this store cannot tell that a message is there already.
-fn check_tells(app: &App) -> Answer<()> {
-    if app.mill.capabilities().idempotent_append {
+/// A problem if a store cannot tell that a message is there already.
+fn check_tells(able: Capabilities) -> Answer<()> {
+    if able.idempotent_append {
         return Ok(());
     }
     Err(Problem::new(
@@ -270,7 +271,7 @@ pub(crate) async fn push(
 ) -> Answer {
     let key = idempotency_key(&headers)?;
     if key.is_some() {
-        check_tells(&app)?;
+        check_tells(app.mill.capabilities())?;
     }
     let root = key.map(|key| root(&caller, &topic, key));
     let messages = read::<Body>(&body)?.messages()?;
@@ -323,6 +324,14 @@ async fn producer(app: &App, topic: &str) -> sawmill::Result<Producer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_cannot_tell_takes_no_idempotency_key() {
+        let able = sawmill::Sawmill::open("memory:").await.unwrap().capabilities();
+        assert!(check_tells(able).is_ok());
+        let refused = check_tells(Capabilities { idempotent_append: false, ..able }).unwrap_err();
+        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    }
 
     #[test]
     fn no_more_is_read_than_may_be_pushed_at_once() {

@@ -23,9 +23,16 @@ fn queries(dashboard: &Value) -> Vec<String> {
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
     let expressions = targets.map(|target| target["expr"].as_str().unwrap().to_owned());
     let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
-    expressions
-        .chain(variables.filter_map(|variable| Some(variable["definition"].as_str()?.to_owned())))
-        .collect()
+    let asked = variables.filter_map(|variable| {
+        let shown = variable["definition"].as_str()?;
+        assert_eq!(
+            variable["query"]["query"].as_str().or(variable["query"].as_str()),
+            Some(shown),
+            "what is asked is what is shown"
+        );
+        Some(shown.to_owned())
+    });
+    expressions.chain(asked).collect()
 }
 
 /// Each metric in a query, and the matchers behind it: `name` and `topic=~"$topic", outcome="done"`.
