@@ -21,8 +21,6 @@ const MOST_BYTES: u64 = 4 << 20;
 const MOST_LOOKS: usize = 4;
 /// So few rows are read one by one: others may lie between them.
 const FEW: usize = 4;
-/// Rows that are further apart, in milliseconds, are not read in one go, since others lie between them.
-const FAR_APART: i64 = 250;
 
 /// Some messages of one row.
 #[derive(Debug, Clone, Copy)]
@@ -150,9 +148,7 @@ impl Cassandra {
     /// The messages of some pieces, but for those that have expired.
     async fn fetch(&self, shape: &Shape, shard: u16, pieces: &[Piece]) -> Result<Vec<Message>> {
         let place = |piece: &Piece| (piece.row.kind, shape.bucket(piece.row.key.at));
-        let is_near = |a: &Piece, b: &Piece| (a.row.key.at - b.row.key.at).abs() <= FAR_APART;
-        let parts = pieces.chunk_by(|a, b| place(a) == place(b) && is_near(a, b));
-        let parts = parts.flat_map(|part| match part.len() {
+        let parts = pieces.chunk_by(|a, b| place(a) == place(b)).flat_map(|part| match part.len() {
             0..=FEW => part.chunks(1).collect::<Vec<_>>(),
             _ => vec![part],
         });

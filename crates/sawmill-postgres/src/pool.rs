@@ -88,6 +88,21 @@ impl Pool {
         }
     }
 
+    /// Does what takes longer than a call may, on a connection of its own: others do not wait for one meanwhile. It goes with this.
+    pub(crate) async fn apart<T>(
+        &self,
+        limit: Duration,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let (mut client, connection) = self.connect().await?;
+        self.env.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to PostgreSQL ended");
+            }
+        });
+        self.env.within(limit, work(&mut client)).await.unwrap_or(Err(Failure::Silence))
+    }
+
     /// A connection for one call.
     pub(crate) async fn lease(&self) -> Result<Lease<'_>> {
         let gone = || Error::new(ErrorKind::Unavailable, "the store is closed");
@@ -168,23 +183,6 @@ impl Lease<'_> {
                 Err(Failure::Silence)
             }
         }
-    }
-}
-
-impl Lease<'_> {
-    /// Does what takes longer than a call may. If nobody waits for it any more, its connection goes with it: the next call would have to
-    /// wait until the server has noticed.
-    pub(crate) async fn patiently<T>(
-        mut self,
-        limit: Duration,
-        work: impl AsyncFnOnce(&mut Client) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let Some(mut client) = self.client.take() else { return Err(Failure::Silence) };
-        let Some(ended) = self.pool.env.within(limit, work(&mut client)).await else {
-            return Err(Failure::Silence);
-        };
-        self.client = Some(client);
-        ended
     }
 }
 

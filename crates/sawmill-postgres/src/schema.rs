@@ -82,7 +82,8 @@ pub(crate) const STEPS: &[&str] = &[
     CREATE TABLE dropped (newest int8 NOT NULL);
     -- What was dropped before there was this note has a number that this server has given out.
     INSERT INTO dropped SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8 - 1 + shift FROM meta;
-
+"#,
+    r#"
     -- While somebody holds a transaction open, nearly all rows of the ledger are old versions that cannot be cleaned up. The planner, which
     -- counts the others, thinks that an entry has a row or two and may as well be fetched whole: so it is told to go by the index, in order, and
     -- to stop at the first.

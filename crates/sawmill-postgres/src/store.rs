@@ -28,6 +28,7 @@ struct Inner {
     version: usize,
     news: News,
     turns: Turns,
+    emptying: tokio::sync::Mutex<()>,
     marks: Marks,
 }
 
@@ -64,6 +65,7 @@ impl Postgres {
             version: steps.len(),
             news,
             turns: Turns::default(),
+            emptying: tokio::sync::Mutex::default(),
             marks: Marks::default(),
         })))
     }
@@ -88,6 +90,15 @@ impl Postgres {
 
     pub(crate) fn news_desk(&self) -> &News {
         &self.0.news
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// Held by whoever empties a table.
+    pub(crate) fn emptying(&self) -> &tokio::sync::Mutex<()> {
+        &self.0.emptying
     }
 
     pub(crate) fn turns(&self) -> &Turns {

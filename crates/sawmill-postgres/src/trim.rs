@@ -127,11 +127,11 @@ impl Postgres {
             let rows =
                 self.query_topic(topic, Effect::Reads, &may_go(table, true), &columns.params()).await?;
             if rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
-                let lease = self.lease().await?;
-                let emptied = lease
-                    .patiently(LIMIT, async |client| {
-                        empty(client, self.schema(), topic, table, &columns).await
-                    })
+                // One at a time: it keeps the server's disks busy.
+                let Ok(_alone) = self.emptying().try_lock() else { continue };
+                let emptied = self
+                    .pool()
+                    .apart(LIMIT, async |client| empty(client, self.schema(), topic, table, &columns).await)
                     .await;
                 match emptied {
                     Ok(counts) => {

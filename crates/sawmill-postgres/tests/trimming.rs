@@ -5,6 +5,7 @@ mod support;
 
 use std::time::Duration;
 
+use sawmill::env::Env;
 use sawmill::log::{Log, Position, Record};
 use sawmill::topic::Topic;
 use sawmill_postgres::Postgres;
@@ -96,6 +97,35 @@ async fn nothing_is_trimmed_under_a_writer() {
     let at = end(&log, &topic, 0).await;
     assert_eq!(support::soon("trimming", trim(&log, &topic)).await, 0);
     writer.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(ids(&read(&log, &topic, 0, &at, 9).await), [77]);
+    assert_eq!(trim(&log, &topic).await, 11);
+}
+
+/// What is added while a table is looked over stays, and the rest with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_while_a_table_is_looked_over_stays() {
+    let Some(url) = server_for("what_comes_while_a_table_is_looked_over_stays") else { return };
+    let space = namespace();
+    let log = open(&url, &space).await;
+    let topic = topic(&log, "orders", 1).await;
+    log.append(&topic, NOW, records(0, 0..10)).await.unwrap();
+    let at = end(&log, &topic, 0).await;
+    // Who looks it over waits here, after its first look and before it locks the table.
+    let (holder, watch) = (stranger(&url).await, stranger(&url).await);
+    let known = format!("\"sawmill_{}\".known_{}", space.as_str(), &topic.uid[1..]);
+    holder.batch_execute(&format!("BEGIN; LOCK TABLE {known} IN SHARE MODE")).await.unwrap();
+    let meanwhile = async {
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass";
+        while watch.query_one(waits, &[&known]).await.unwrap().get::<_, i64>(0) == 0 {
+            Env::system().sleep(Duration::from_millis(10)).await;
+        }
+        log.append(&topic, NOW, records(0, [77])).await.unwrap();
+        holder.batch_execute("COMMIT").await.unwrap();
+    };
+    let upto = [vec![at.clone()]];
+    let both = futures_util::future::join(log.trim(&topic, &upto, NOW + LATER), meanwhile);
+    let (dropped, ()) = support::soon("trimming", both).await;
+    assert_eq!(dropped.unwrap(), [0]);
     assert_eq!(ids(&read(&log, &topic, 0, &at, 9).await), [77]);
     assert_eq!(trim(&log, &topic).await, 11);
 }

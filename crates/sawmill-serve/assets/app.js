@@ -177,7 +177,8 @@ const groupCells = (group) => [
 
 // A press ends on what it began on: what is drawn anew meanwhile would take the click away. The next event draws.
 let isPressed = false;
-for (const kind of ["pointerdown", "pointerup", "pointercancel"]) addEventListener(kind, () => { isPressed = kind === "pointerdown"; }, true);
+addEventListener("pointerdown", (event) => { isPressed = event.button === 0; }, true);
+for (const kind of ["pointerup", "pointercancel", "contextmenu", "dragend", "blur"]) addEventListener(kind, () => { isPressed = false; }, true);
 
 // Drawing anew must not take the focus from whoever uses the keyboard.
 function redraw(node, ...children) {
@@ -289,7 +290,7 @@ async function deadPage(topic, group) {
     const choose = (letter) => el("input", { type: "checkbox", "aria-label": `Choose ${letter.id}`, checked: chosen.has(letter.id),
       on: { change: (event) => { event.target.checked ? chosen.add(letter.id) : chosen.delete(letter.id); } } });
     const shown = (letter) => link(`letter/${encodeURIComponent(topic)}/${encodeURIComponent(group)}/${letter.id}`, letter.id);
-    redraw(box, table([["Choose"], ["Id"], ["Key"], ["Failed", 1], ["Died"], ["Reason"]],
+    box.replaceChildren(table([["Choose"], ["Id"], ["Key"], ["Failed", 1], ["Died"], ["Reason"]],
       letters.map((letter) => [choose(letter), shown(letter), letter.key ?? "", count(letter.failed_attempts), ago(letter.died_at), letter.reason.slice(0, 300)]),
       search.value ? "None is found." : "There are no dead letters."), more ? el("p", { class: "quiet" }, "There are more.") : "");
   }

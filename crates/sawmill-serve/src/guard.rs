@@ -124,7 +124,8 @@ pub(crate) async fn admit(
     next: Next,
 ) -> Response {
     match admitted(&app, need, request).await {
-        Ok(request) => match app.env.within(LONGEST_ANSWER, next.run(request)).await {
+        // Its body has a place in memory until it is answered, or for as long as its handler keeps it.
+        Ok((request, _place)) => match app.env.within(LONGEST_ANSWER, next.run(request)).await {
             Some(response) => response,
             None => Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -137,7 +138,7 @@ pub(crate) async fn admit(
     }
 }
 
-async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<Request> {
+async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<(Request, Arc<body::Place>)> {
     let params: RawPathParams = request.extract_parts().await.map_err(|_| {
         Problem::bad("the path is no text", "write names with letters, digits, '.', '_' and '-'")
     })?;
@@ -145,7 +146,7 @@ async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<Request
     let caller = request.extensions().get::<Caller>().unwrap_or(&Caller::Stranger);
     check_need(caller, need, topic.as_deref())?;
     if is_safe(request.method()) {
-        return Ok(request);
+        return Ok((request, Arc::default()));
     }
     check_content(request.headers())?;
     let most = match need {
@@ -154,9 +155,9 @@ async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<Request
     };
     let (mut parts, body) = request.into_parts();
     let (body, place) = body::whole(app, most, &parts.headers, body).await?;
-    // It goes with the request: until that is answered, or for as long as its handler keeps it.
-    parts.extensions.insert(Arc::new(place));
-    Ok(Request::from_parts(parts, Body::from(body)))
+    let place = Arc::new(place);
+    parts.extensions.insert(place.clone());
+    Ok((Request::from_parts(parts, Body::from(body)), place))
 }
 
 fn check_need(caller: &Caller, need: Need, topic: Option<&str>) -> Answer<()> {

@@ -34,7 +34,8 @@ Answers of the server: 4xx and trouble on the way are tried again; 5xx to a reci
 text makes it a dead letter with what was said, and so does an address that is not ASCII where the
 server cannot take such (SMTPUTF8). If it refuses us before that (our address, user and password,
 whom e-mails are from), or cannot encrypt (STARTTLS), no message is at fault: the worker stops, and
-all messages stay; but with at-most-once, those that it had begun become dead letters.
+all messages stay; but with at-most-once, those that it had begun become dead letters. Some servers
+refuse us only at the recipient, and then the message is a dead letter.
 
 Examples:
   sawmill deliver email mails --server smtp.example.org --from 'Mill <mill@example.org>' \\

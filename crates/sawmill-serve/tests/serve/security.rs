@@ -424,6 +424,22 @@ async fn q21_all_that_is_sent_together_has_a_limit() {
 }
 
 #[tokio::test]
+async fn q21_who_waits_keeps_the_room_of_what_they_sent() {
+    let options = Options { most_bytes: 100_000, most_bytes_together: 1, ..Options::default() };
+    let place = furnished(options).await;
+    place.mill.create_topic("quiet").await.unwrap();
+    let padded = format!("{}{}", " ".repeat(90_000), json!({ "wait_seconds": 20 }));
+    let large = || json!({ "payload": "x".repeat(50_000) });
+    let pull = place.send("POST /api/v1/topics/quiet/groups/default/pull", &[JSON], &padded);
+    let push = until("there is no room", async || place.call(PUSH, large()).await.status == 503);
+    tokio::select! {
+        pulled = pull => panic!("it did not wait: {pulled:?}"),
+        () = push => {}
+    }
+    until("there is room again", async || place.call(PUSH, large()).await.status == 201).await;
+}
+
+#[tokio::test]
 async fn q21_what_a_proxy_passes_on_is_refused_where_everybody_is_let_in() {
     let open = furnished(Options::default()).await;
     for header in [
