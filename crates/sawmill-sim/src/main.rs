@@ -98,7 +98,7 @@ fn seeds_run(args: &Args, seeds: u64) -> ExitCode {
             let _ = std::io::stderr().flush();
         }
     };
-    let batch = Batch { start: args.start, seeds, threads: args.threads, bug: None };
+    let batch = Batch { start: args.start, seeds, threads: args.threads, bug: None, wanted: None };
     let summary = runner::run(batch, &progress);
     if terminal {
         eprintln!();

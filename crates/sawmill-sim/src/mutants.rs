@@ -23,10 +23,11 @@ pub(super) fn run(seeds: u64, start: u64, threads: usize, only: Option<&str>) ->
     for bug in &bugs {
         let summary = bug.run(seeds, start, threads);
         match &summary.failure {
-            Some(failure) => println!("{:<22}{:>10}  {}", bug.name, summary.seeds, short(&failure.found)),
+            Some(_) => println!("{:<22}{:>10}  {}", bug.name, summary.seeds, bug.by),
             None => {
                 missed += 1;
-                println!("{:<22}{:>10}  NOT FOUND: {}", bug.name, summary.seeds, bug.what.trim());
+                let what = bug.what.trim();
+                println!("{:<22}{:>10}  NOT FOUND by {}: {what}", bug.name, summary.seeds, bug.by);
             }
         }
     }
@@ -35,18 +36,11 @@ pub(super) fn run(seeds: u64, start: u64, threads: usize, only: Option<&str>) ->
 }
 
 #[cfg(feature = "planted")]
-fn short(found: &sawmill_sim::runner::Found) -> String {
-    use sawmill_sim::runner::Found;
-    match found {
-        Found::Violation(violation) => violation.invariant.to_string(),
-        Found::Panic(what) => format!("panic ({})", what.lines().last().unwrap_or_default()),
-    }
-}
-
-#[cfg(feature = "planted")]
 struct Planted {
     name: String,
     what: &'static str,
+    /// The invariant that must find it.
+    by: sawmill_sim::checker::Invariant,
     core: Option<sawmill::planted::Bug>,
     engine: Option<sawmill_sim::EngineBug>,
 }
@@ -55,21 +49,20 @@ struct Planted {
 fn planted() -> Vec<Planted> {
     use sawmill::planted::Bug;
     use sawmill_sim::EngineBug;
-    let core = Bug::ALL.iter().map(|(bug, what)| Planted {
+    use sawmill_sim::checker::Invariant;
+    let core = Bug::ALL.iter().map(|(bug, what, by)| Planted {
         name: format!("{bug:?}"),
         what,
+        by: Invariant::numbered(*by).expect("a planted bug names an invariant that there is"),
         core: Some(*bug),
         engine: None,
     });
-    let engines = [
-        (EngineBug::CursorById, "Positions are given before messages are readable."),
-        (EngineBug::PromoteEarly, "Messages are promoted by a clock that is ahead."),
-    ];
-    let engines = engines.into_iter().map(|(bug, what)| Planted {
+    let engines = EngineBug::ALL.iter().map(|(bug, what, by)| Planted {
         name: format!("{bug:?}"),
         what,
+        by: *by,
         core: None,
-        engine: Some(bug),
+        engine: Some(*bug),
     });
     core.chain(engines).collect()
 }
@@ -79,7 +72,8 @@ impl Planted {
     fn run(&self, seeds: u64, start: u64, threads: usize) -> sawmill_sim::runner::Summary {
         use sawmill_sim::runner::{self, Batch};
         sawmill::planted::plant(self.core);
-        let summary = runner::run(Batch { start, seeds, threads, bug: self.engine }, &|_| {});
+        let summary =
+            runner::run(Batch { start, seeds, threads, bug: self.engine, wanted: Some(self.by) }, &|_| {});
         sawmill::planted::plant(None);
         summary
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
-use crate::checker::{Checks, VIOLATION, Violation};
+use crate::checker::{Checks, Invariant, VIOLATION, Violation};
 use crate::dice::mix;
 use crate::faults::Tally;
 use crate::scenario::{self, History, Options};
@@ -27,6 +27,21 @@ pub struct Batch {
     pub threads: usize,
     /// A bug in the engines.
     pub bug: Option<EngineBug>,
+    /// Only a violation of this invariant counts as a failure. Seeds that fail in another way are passed over: a planted bug
+    /// must be found by the invariant that it names.
+    pub wanted: Option<Invariant>,
+}
+
+impl Batch {
+    fn has_failed(&self, result: &Result<History, String>) -> bool {
+        match (result, self.wanted) {
+            (Ok(history), None) => history.violation.is_some(),
+            (Ok(history), Some(wanted)) => {
+                history.violation.as_ref().is_some_and(|found| found.invariant == wanted)
+            }
+            (Err(_), wanted) => wanted.is_none(),
+        }
+    }
 }
 
 /// What came of many seeds.
@@ -91,7 +106,7 @@ pub fn run(batch: Batch, progress: &(dyn Fn(u64) + Sync)) -> Summary {
                 return;
             }
             let result = run_seed(seed, Options { bug: batch.bug, lines: 0 });
-            if result.as_ref().map_or(true, |history| history.violation.is_some()) {
+            if batch.has_failed(&result) {
                 first_failed.fetch_min(seed, Ordering::SeqCst);
             }
             lock(&results).insert(seed, result);
@@ -106,8 +121,9 @@ pub fn run(batch: Batch, progress: &(dyn Fn(u64) + Sync)) -> Summary {
     let mut summary = Summary::default();
     let results = std::mem::take(&mut *lock(&results));
     for (seed, result) in results {
-        summary.add(seed, result);
-        if summary.failure.is_some() {
+        let failed = batch.has_failed(&result);
+        summary.add(seed, result, failed);
+        if failed {
             break;
         }
     }
@@ -115,12 +131,12 @@ pub fn run(batch: Batch, progress: &(dyn Fn(u64) + Sync)) -> Summary {
 }
 
 impl Summary {
-    fn add(&mut self, seed: u64, result: Result<History, String>) {
+    fn add(&mut self, seed: u64, result: Result<History, String>, failed: bool) {
         self.seeds += 1;
         let history = match result {
             Ok(history) => history,
             Err(panic) => {
-                self.failure = Some(Failure { seed, found: Found::Panic(panic) });
+                self.failure = failed.then_some(Failure { seed, found: Found::Panic(panic) });
                 return;
             }
         };
@@ -130,8 +146,10 @@ impl Summary {
         self.tally += &history.tally;
         self.checks += &history.checks;
         self.hash = mix(self.hash.rotate_left(1) ^ history.hash);
-        self.failure =
-            history.violation.map(|violation| Failure { seed, found: Found::Violation(violation) });
+        self.failure = history
+            .violation
+            .filter(|_| failed)
+            .map(|violation| Failure { seed, found: Found::Violation(violation) });
     }
 }
 

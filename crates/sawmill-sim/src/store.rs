@@ -12,6 +12,7 @@ use sawmill::topic::{Topic, TopicName};
 use sawmill::{Message, Result};
 use tokio::sync::watch;
 
+use crate::checker::Invariant;
 use crate::control::{Control, NodeId};
 use crate::faults::{FaultKind, Faults};
 use crate::ledger::SimLedger;
@@ -30,6 +31,14 @@ pub enum EngineBug {
     CursorById,
     /// Messages are promoted by a clock that is ahead.
     PromoteEarly,
+}
+
+impl EngineBug {
+    /// All of them, each with what is wrong and the invariant that must find it.
+    pub const ALL: &[(EngineBug, &str, Invariant)] = &[
+        (EngineBug::CursorById, "Positions are given before messages are readable.", Invariant::Cursor),
+        (EngineBug::PromoteEarly, "Messages are promoted by a clock that is ahead.", Invariant::DueTime),
+    ];
 }
 
 /// What the store is like, for a whole run.

@@ -6,7 +6,7 @@ use sawmill_sim::checker::Invariant;
 use sawmill_sim::runner::{self, Batch, Summary};
 
 fn seeds(start: u64, seeds: u64, threads: usize) -> Summary {
-    runner::run(Batch { start, seeds, threads, bug: None }, &|_| {})
+    runner::run(Batch { start, seeds, threads, bug: None, wanted: None }, &|_| {})
 }
 
 fn fine(summary: &Summary) {
@@ -49,7 +49,8 @@ fn a_bug_of_an_engine_is_found() {
     for (bug, invariant) in
         [(EngineBug::CursorById, Invariant::Cursor), (EngineBug::PromoteEarly, Invariant::DueTime)]
     {
-        let summary = runner::run(Batch { start: 0, seeds: 100, threads: 2, bug: Some(bug) }, &|_| {});
+        let summary =
+            runner::run(Batch { start: 0, seeds: 100, threads: 2, bug: Some(bug), wanted: None }, &|_| {});
         let failure = summary.failure.unwrap();
         let runner::Found::Violation(violation) = &failure.found else { panic!("{}", failure.found) };
         assert_eq!(violation.invariant, invariant);

@@ -1,10 +1,11 @@
 //! Bugs that can be switched on, to show that the simulation would find them.
 //!
-//! Each stands at the one place in the core where the mistake would be made. Without the feature `planted` every hook is
+//! Each stands at the one place in the core where the mistake would be made, and names the invariant that must find it, by its number in
+//! ARCHITECTURE.md. Without the feature `planted` every hook is
 //! the constant `false`, and nothing of this is left in the program.
 
 macro_rules! bugs {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident by $invariant:literal,)+) => {
         /// The bugs that are planted in the core.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Bug {
@@ -12,63 +13,63 @@ macro_rules! bugs {
         }
 
         impl Bug {
-            /// All of them, each with what is wrong.
-            pub const ALL: &[(Bug, &str)] = &[$((Bug::$name, concat!($($doc),+)),)+];
+            /// All of them, each with what is wrong and the number of the invariant that must find it.
+            pub const ALL: &[(Bug, &str, u8)] = &[$((Bug::$name, concat!($($doc),+), $invariant),)+];
         }
     };
 }
 
 bugs! {
     /// A worker writes its progress into a claim that another has taken over.
-    DroppedFence,
+    DroppedFence by 7,
     /// A message is marked done before its handler has run.
-    AckBeforeEffect,
+    AckBeforeEffect by 1,
     /// Messages are started without looking whether the lease is still good.
-    NoLeaseCheck,
+    NoLeaseCheck by 4,
     /// The lease is counted from the answer of the renewal, not from before it was sent.
-    LeaseFromAnswer,
+    LeaseFromAnswer by 4,
     /// A worker is declared dead after half the TTL.
-    HastyDeath,
+    HastyDeath by 11,
     /// A worker is declared dead whatever its version is by now.
-    UncheckedDeath,
+    UncheckedDeath by 11,
     /// Claims are adopted by a list of members that is older than the claims.
-    StaleMembers,
+    StaleMembers by 7,
     /// A failed message is marked done before its retry is in the log.
-    RetryAfterMark,
+    RetryAfterMark by 1,
     /// In ordered groups a shard is grabbed although another worker holds a claim on it.
-    OrderedGrabsAnyway,
+    OrderedGrabsAnyway by 6,
     /// In ordered groups a shard is handed over while its handlers still run.
-    HandoverWhileRunning,
+    HandoverWhileRunning by 4,
     /// What a dead worker claimed under at-most-once is run again.
-    LostRunsAgain,
+    LostRunsAgain by 3,
     /// A commit with an unknown outcome is taken for one that failed.
-    UnknownMeansNo,
+    UnknownMeansNo by 11,
     /// A commit with an unknown outcome is taken for one that succeeded.
-    UnknownMeansYes,
+    UnknownMeansYes by 4,
     /// A conflict is taken for a success.
-    ConflictMeansYes,
+    ConflictMeansYes by 4,
     /// Messages of one key run at the same time.
-    NoKeyQueue,
+    NoKeyQueue by 6,
     /// The cursor moves past messages that were read but not taken.
-    CursorTooFar,
+    CursorTooFar by 8,
     /// An adopted block skips one message more than was done.
-    SkipsOneMore,
+    SkipsOneMore by 11,
     /// The worker waits for hints alone, and never polls.
-    HintsOnly,
+    HintsOnly by 11,
     /// A worker that was removed goes on with what it held.
-    RemovedGoesOn,
+    RemovedGoesOn by 4,
     /// A block is grabbed without looking which of its messages were cancelled.
-    CancelUnseen,
+    CancelUnseen by 13,
     /// After a seek a message that fails again gets the same copy as before.
-    SameCopyAgain,
+    SameCopyAgain by 1,
     /// Messages in hand are started although the group is paused.
-    PauseForgotten,
+    PauseForgotten by 14,
     /// A worker uses a larger share of a limit before it has seen that others leave it so much.
-    ShareGrowsAtOnce,
+    ShareGrowsAtOnce by 15,
     /// The name of a unique message whose push may still be under way is given to the next push.
-    UniqueForgotten,
+    UniqueForgotten by 12,
     /// The id of a schedule's tick does not follow from its time.
-    TickTwice,
+    TickTwice by 2,
 }
 
 #[cfg(feature = "planted")]

@@ -20,6 +20,11 @@ macro_rules! invariants {
                 match self { $(Invariant::$name => $number,)* }
             }
 
+            /// The one with this number.
+            pub fn numbered(number: u8) -> Option<Self> {
+                Self::ALL.iter().copied().find(|invariant| invariant.number() == number)
+            }
+
             /// What it says.
             pub fn words(self) -> &'static str {
                 match self { $(Invariant::$name => $words,)* }
