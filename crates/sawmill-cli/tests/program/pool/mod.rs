@@ -1,0 +1,12 @@
+//! `sawmill pool-worker` on a real Kafka broker: behaviours K1 to K10, by id.
+
+#![cfg(feature = "kafka")]
+#![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
+
+mod claims;
+mod containers;
+mod crowd;
+mod fetching;
+mod instances;
+mod orders;
+mod place;

@@ -1,0 +1,154 @@
+//! `sawmill serve` and `sawmill token`, as operators use them.
+
+#![cfg(feature = "serve")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::support::{Place, Running, until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// A server that listens.
+struct Serving {
+    running: Running,
+    address: String,
+    needs_token: bool,
+}
+
+fn serve(place: &Place, more: &[&str]) -> Serving {
+    let args: Vec<&str> = ["serve", "--listen", "0", "--json"].iter().chain(more).copied().collect();
+    let running = place.start(&args);
+    until("it listens", || running.stdout().contains('\n'));
+    let said: Value = serde_json::from_str(running.stdout().trim()).unwrap();
+    assert_eq!(said.as_object().unwrap().len(), 2, "as JSON.md says: {said}");
+    let url = said["url"].as_str().unwrap();
+    let address = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    Serving { running, address, needs_token: said["needs_token"].as_bool().unwrap() }
+}
+
+impl Serving {
+    /// The whole answer to a request with a token.
+    fn send(&self, request: &str, token: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let (host, length) = (&self.address, body.len());
+        let text = format!(
+            "{request} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn status(&self, request: &str, token: &str, body: &str) -> u16 {
+        let answer = self.send(request, token, body);
+        answer.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+}
+
+#[test]
+fn what_is_pushed_over_http_is_in_the_store_and_counted() {
+    let place = Place::new();
+    let serving = serve(&place, &[]);
+    assert!(!serving.needs_token);
+    serving.running.until_said("nobody else gets in");
+    assert_eq!(serving.status("PUT /api/v1/topics/emails", "", ""), 201);
+    assert_eq!(serving.status("POST /api/v1/topics/emails/messages", "", r#"{"payload":"Hello"}"#), 201);
+    assert_eq!(place.json(&["peek", "emails"])[0]["payload"], "Hello");
+    let metrics = serving.send("GET /metrics", "", "");
+    for name in
+        ["sawmill_open_seconds_count 1", "sawmill_pushed_total{topic=\"emails\"} 1", "sawmill_waiting{"]
+    {
+        assert!(metrics.contains(name), "{name}: {metrics}");
+    }
+    serving.running.signal(Signal::TERM);
+    assert_eq!(serving.running.wait().code, Some(0));
+}
+
+#[test]
+fn q21_tokens_are_made_listed_and_revoked() {
+    let place = Place::new();
+    let token = place.ok(&["token", "create", "--topic", "emails", "--access", "w", "--note", "the shop"]);
+    let token = token.trim();
+    let listed = place.ok(&["token", "list"]);
+    assert!(listed.contains("emails") && listed.contains("the shop"), "{listed}");
+    assert!(!listed.contains(token.splitn(3, '_').nth(2).unwrap()), "the secret is not shown again");
+    place.ok(&["topic", "create", "emails"]);
+    let serving = serve(&place, &[]);
+    assert!(serving.needs_token, "there is one");
+    let push = "POST /api/v1/topics/emails/messages";
+    let body = r#"{"payload":"x"}"#;
+    assert_eq!(serving.status(push, token, body), 201);
+    assert_eq!(serving.status(push, "", body), 401);
+    assert_eq!(serving.status("GET /api/v1/topics/emails", token, ""), 403);
+    let id = place.json(&["token", "list"])[0]["id"].as_str().unwrap().to_owned();
+    place.ok(&["token", "revoke", &id]);
+    until("it is refused", || serving.status(push, token, body) == 401);
+    place.run(&["token", "revoke", &id]).fails(4, &[&id]);
+    assert_eq!(place.ok(&["token", "list"]), "");
+    serving.running.signal(Signal::INT);
+    assert_eq!(serving.running.wait().code, Some(0));
+}
+
+#[test]
+fn q21_without_a_token_nothing_is_served_where_others_can_reach_it() {
+    let place = Place::new();
+    let elsewhere = place.run(&["serve", "--listen", "0.0.0.0:0"]);
+    elsewhere.fails(2, &["others can reach it", "sawmill token create"]);
+    place.run(&["serve", "--listen", "0", "--require-tokens"]).fails(2, &["sawmill token create"]);
+    let public = place.run(&["serve", "--listen", "0", "--allow-host", "queue.example"]);
+    public.fails(2, &["queue.example", "sawmill token create"]);
+}
+
+#[test]
+fn q21_the_first_token_closes_an_open_door() {
+    let place = Place::new();
+    let serving = serve(&place, &[]);
+    let list = "GET /api/v1/topics";
+    assert!(!serving.needs_token && serving.status(list, "", "") == 200);
+    let token = place.ok(&["token", "create", "--access", "r"]);
+    until("it is closed", || serving.status(list, "", "") == 401);
+    assert_eq!(serving.status(list, token.trim(), ""), 200);
+    assert_eq!(serving.status("PUT /api/v1/topics/emails", token.trim(), ""), 403);
+}
+
+#[test]
+fn q21_limits_and_names_are_those_that_were_asked_for() {
+    let place = Place::new();
+    let token = place.ok(&["token", "create", "--access", "admin"]);
+    let token = token.trim();
+    let limits =
+        ["--body-limit", "1K", "--rate-limit", "5", "--allow-host", "queue.example", "--secure-cookies"];
+    let serving = serve(&place, &limits);
+    let list = "GET /api/v1/topics";
+    let named = |host: &str| {
+        let mut stream = TcpStream::connect(&serving.address).unwrap();
+        let request = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!((named("queue.example"), named("other.example")), ("200".to_owned(), "421".to_owned()));
+    let login = serving.send("POST /api/v1/session", token, &format!(r#"{{"token":"{token}"}}"#));
+    assert!(login.contains("; Secure"), "{login}");
+    let long = format!(r#"{{"payload":"{}"}}"#, "x".repeat(1100));
+    assert_eq!(serving.status("POST /api/v1/topics/emails/messages", token, &long), 413);
+    assert!((0..1000).any(|_| serving.status(list, token, "") == 429), "nobody was told to wait");
+}
+
+#[test]
+fn q19_wrong_usage_is_said() {
+    let place = Place::new();
+    place.run(&["serve", "--listen", "nowhere"]).fails(2, &["no address"]);
+    place.run(&["serve", "--body-limit", "0"]).fails(2, &["lets nothing in"]);
+    place.run(&["serve", "--rate-limit", "0"]).fails(2, &["--rate-limit"]);
+    place.run(&["token", "create", "--access", "x"]).fails(2, &["r, w, rw or admin"]);
+    place.run(&["token", "create", "--access", "r", "--topic", "a b"]).fails(2, &["topic name"]);
+    place.run(&["token", "create"]).fails(2, &["--access"]);
+    place.run(&["token", "revoke", "a/b"]).fails(2, &["grant name"]);
+    let taken = serve(&place, &[]);
+    place.run(&["serve", "--listen", &taken.address]).fails(1, &["nothing can be served", "--listen"]);
+}
