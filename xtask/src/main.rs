@@ -11,6 +11,7 @@ mod engines;
 mod licences;
 mod programs;
 mod run;
+mod second_run;
 mod soak;
 mod tally;
 mod test;

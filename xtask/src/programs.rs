@@ -11,13 +11,14 @@ use std::thread;
 use serde_json::Value;
 
 use crate::run::{Counts, Ended, Invocation, say};
+use crate::second_run::{self, FailedTest};
 
 /// How many run at a time.
 const AT_A_TIME: usize = 2;
 
 /// A program that Cargo built from tests.
 #[derive(Debug, PartialEq, Eq)]
-struct Program {
+pub(crate) struct Program {
     file: PathBuf,
     /// Where Cargo would run it: the folder of its package.
     folder: PathBuf,
@@ -40,8 +41,10 @@ impl Program {
         format!("{} {}", text(package), text(file))
     }
 
-    fn run(&self, command: &Invocation) -> io::Result<Ended> {
-        command.clone().of(&self.file).within(&self.folder).run_quietly()
+    /// Runs these of its tests; all of them if none is named.
+    fn run(&self, command: &Invocation, tests: &[&str]) -> io::Result<Ended> {
+        let exact = if tests.is_empty() { None } else { Some("--exact") };
+        command.clone().of(&self.file).within(&self.folder).args(tests).args(exact).run_quietly()
     }
 }
 
@@ -51,48 +54,101 @@ pub(crate) struct Outcome {
     pub(crate) counts: Counts,
     /// The names of those that did not end well, and how they ended.
     pub(crate) failed: Vec<String>,
+    /// The tests that passed in their second run only.
+    pub(crate) second_runs: Vec<String>,
 }
 
-/// Builds the tests and runs them, each program with the environment of `command`. What they print is shown when they end.
-pub(crate) fn run(command: &Invocation) -> io::Result<Outcome> {
+/// A program with tests that failed, all of which deserve a second run.
+struct Again {
+    program: Program,
+    tests: Vec<FailedTest>,
+    how: String,
+}
+
+/// Builds the test programs.
+pub(crate) fn build(command: &Invocation) -> io::Result<Vec<Program>> {
     let built = command.clone().args(["--no-run", "--message-format", "json-render-diagnostics"]).output()?;
     let said = String::from_utf8_lossy(&built);
     let mut programs: Vec<Program> = said.lines().filter_map(Program::of_line).collect();
     // The largest first: they mostly take the longest, and what is short fills the gaps at the end.
     programs
         .sort_by_key(|program| std::cmp::Reverse(fs::metadata(&program.file).map_or(0, |file| file.len())));
+    Ok(programs)
+}
+
+/// Runs the programs, each with the environment of `command`. What they print is shown when they end.
+pub(crate) fn run(programs: Vec<Program>, command: &Invocation) -> Outcome {
     say(&format!("{} test programs, {AT_A_TIME} at a time", programs.len()));
     let waiting = Mutex::new(VecDeque::from(programs));
-    let outcome = Mutex::new(Outcome::default());
+    let outcome = Mutex::new((Outcome::default(), Vec::new()));
     thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
                 loop {
                     let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                     let Some(program) = next else { return };
-                    let ended = program.run(command);
-                    note(&program, ended, &mut outcome.lock().unwrap_or_else(PoisonError::into_inner));
+                    let ended = program.run(command, &[]);
+                    let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (outcome, again) = &mut *outcome;
+                    again.extend(note(program, ended, outcome));
                 }
             });
         }
     });
-    Ok(outcome.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let (mut outcome, again) = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let tests: usize = again.iter().map(|again| again.tests.len()).sum();
+    for again in again {
+        match tests <= second_run::MOST {
+            true => again.run(command, &mut outcome),
+            false => outcome.failed.push(again.how),
+        }
+    }
+    outcome
 }
 
-/// Shows what a program printed, and counts it. Whoever calls this holds the outcome, so that no two print at once.
-fn note(program: &Program, ended: io::Result<Ended>, outcome: &mut Outcome) {
+/// Shows what a program printed, and counts it. The caller holds the outcome, so that no two print at once. Returns the program
+/// if its failed tests deserve a second run.
+fn note(program: Program, ended: io::Result<Ended>, outcome: &mut Outcome) -> Option<Again> {
     let name = program.name();
     match ended {
         Ok(ended) => {
             say(&format!("-- {name}, {:.1} s\n{}", ended.time.as_secs_f64(), ended.printed));
             outcome.counts.add(ended.counts);
-            if !ended.status.success() {
-                outcome.failed.push(format!("{name}: {}", ended.status));
+            if ended.status.success() {
+                return None;
             }
+            let how = format!("{name}: {}", ended.status);
+            let tests = FailedTest::all_of(&ended.printed);
+            if !tests.is_empty() && tests.iter().all(FailedTest::deserves_a_second_run) {
+                return Some(Again { program, tests, how });
+            }
+            outcome.failed.push(how);
         }
         Err(error) => {
             say(&format!("-- {name} cannot be run: {error}"));
             outcome.failed.push(format!("{name}: {error}"));
+        }
+    }
+    None
+}
+
+impl Again {
+    /// Runs the failed tests once more, alone. Those that pass count as passed, and are named.
+    fn run(self, command: &Invocation, outcome: &mut Outcome) {
+        let tests: Vec<&str> = self.tests.iter().map(|test| test.name.as_str()).collect();
+        let name = self.program.name();
+        say(&format!("-- {name}: a second run of {}", tests.join(", ")));
+        match self.program.run(command, &tests) {
+            Ok(ended) if ended.status.success() && ended.counts.passed == tests.len() as u64 => {
+                outcome.counts.failed -= ended.counts.passed;
+                outcome.counts.passed += ended.counts.passed;
+                outcome.second_runs.extend(tests.iter().map(|test| format!("{name} {test}")));
+            }
+            Ok(ended) => {
+                say(&ended.printed);
+                outcome.failed.push(format!("{}, twice", self.how));
+            }
+            Err(error) => outcome.failed.push(format!("{name}: {error}")),
         }
     }
 }
@@ -130,7 +186,51 @@ mod tests {
     fn a_program_that_cannot_be_run_has_failed() {
         let program = Program { file: "/no/such/program".into(), folder: ".".into() };
         let mut outcome = Outcome::default();
-        note(&program, program.run(&Invocation::cargo(&["test"])), &mut outcome);
+        let ended = program.run(&Invocation::cargo(&["test"]), &[]);
+        assert!(note(program, ended, &mut outcome).is_none(), "there is no test to run again");
         assert_eq!(outcome.failed.len(), 1);
+    }
+
+    /// A program that says what a test program would say.
+    #[cfg(unix)]
+    fn script(folder: &Path, text: &str) -> Program {
+        use std::os::unix::fs::PermissionsExt;
+        let file = folder.join("script");
+        fs::write(&file, format!("#!/bin/sh\n{text}")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        Program { file, folder: folder.to_owned() }
+    }
+
+    /// Fails in its first run with these words, and passes in its second, if that names the test.
+    #[cfg(unix)]
+    fn failing_once(words: &str) -> Outcome {
+        let folder = std::env::temp_dir().join(format!("programs-{}-{}", std::process::id(), words.len()));
+        fs::create_dir_all(&folder).unwrap();
+        let text = format!(
+            "if [ \"$*\" = 'a::b --exact' ]; then echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; exit 0; fi\n\
+             printf 'failures:\\n\\n---- a::b stdout ----\\n{words}\\n\\nfailures:\\n    a::b\\n\\n'\n\
+             echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101"
+        );
+        let outcome = run(vec![script(&folder, &text)], &Invocation::cargo(&["test"]));
+        fs::remove_dir_all(folder).unwrap();
+        outcome
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_test_that_waited_in_vain_is_run_again_and_named() {
+        let outcome = failing_once("this did not happen: a start");
+        assert_eq!(outcome.failed, Vec::<String>::new());
+        assert_eq!((outcome.counts.passed, outcome.counts.failed), (3, 0));
+        assert_eq!(outcome.second_runs.len(), 1);
+        assert!(outcome.second_runs[0].ends_with("script a::b"), "{:?}", outcome.second_runs);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_test_that_saw_a_loss_is_not_run_again() {
+        let outcome = failing_once("1 message was lost");
+        assert_eq!((outcome.failed.len(), outcome.second_runs.len()), (1, 0));
+        assert_eq!(outcome.counts.failed, 1);
     }
 }

@@ -140,9 +140,16 @@ fn quoted(word: &str) -> String {
 }
 
 /// Prints a line at once. A reader that went away is no reason to stop: the exit code still tells the result.
+#[cfg(not(test))]
 pub(crate) fn say(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// In our own tests what is said is kept by the test harness: a result line in it would be counted by the gate.
+#[cfg(test)]
+pub(crate) fn say(line: &str) {
+    println!("{line}");
 }
 
 /// The `test result:` lines of `cargo test`, summed up.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::engines::{Engine, Engines};
+use crate::engines::{Engine, Starting};
 use crate::run::{Counts, Invocation, say};
 use crate::tally::{Tally, skip_lines, verdict};
 use crate::{licences, programs, tools};
@@ -97,9 +97,15 @@ pub(crate) fn run(names: &[&str]) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let mut chosen = STEPS.iter().filter(|step| names.contains(&step.name));
-    let all_passed = chosen.all(|step| gate.passes(step));
+    let chosen: Vec<&Step> = STEPS.iter().filter(|step| names.contains(&step.name)).collect();
+    if chosen.iter().any(|step| matches!(step.by, By::EngineTest)) {
+        gate.engines = Some(Starting::all());
+    }
+    let all_passed = chosen.into_iter().all(|step| gate.passes(step));
     gate.close();
+    for test in &gate.second_runs {
+        say(&format!("passed in its second run only: {test}"));
+    }
     say(&format!("total time: {}", readable(started.elapsed())));
     say(&gate.tally.to_string());
     if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -118,6 +124,9 @@ struct Gate {
     /// Tests that skip themselves (no server to talk to, say) append a line with the reason to this file.
     skips_file: PathBuf,
     tally: Tally,
+    /// Got and started while the first steps build.
+    engines: Option<Starting>,
+    second_runs: Vec<String>,
 }
 
 impl Gate {
@@ -128,10 +137,14 @@ impl Gate {
         let skips_file = folder.join(format!("skips-{}.txt", std::process::id()));
         fs::write(&skips_file, "")?;
         let strict = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-        Ok(Self { strict, skips_file, tally: Tally::default() })
+        Ok(Self { strict, skips_file, tally: Tally::default(), engines: None, second_runs: Vec::new() })
     }
 
-    fn close(&self) {
+    fn close(&mut self) {
+        // A step before the tests has failed.
+        if let Some(starting) = self.engines.take() {
+            starting.wait().engines.end();
+        }
         // Only tidiness: the file is empty and lies among build products.
         let _ = fs::remove_file(&self.skips_file);
     }
@@ -166,31 +179,30 @@ impl Gate {
 
     /// Where an engine cannot be had, its tests skip themselves visibly; in CI that is a failure.
     fn run_engine_tests(&mut self, step: &Step) -> Outcome {
-        let mut engines = Engines::default();
-        let mut command = step.typed();
-        let mut lacking = Vec::new();
-        for engine in Engine::ALL {
-            match engines.need(*engine) {
-                Ok(url) => command = command.env(engine.variable(), url),
-                Err(why) => lacking.push(format!("{} cannot be had: {why}", engine.name())),
-            }
-        }
-        lacking.iter().for_each(|why| say(why));
-        if self.strict && !lacking.is_empty() {
-            engines.end();
-            let again = Invocation::cargo(&["xtask", "engines", "up"]);
-            return Outcome::Failed { why: lacking.join("; "), again };
-        }
-        let ran = programs::run(&command.env("SAWMILL_SKIPS", &self.skips_file));
-        engines.end();
         // The servers of this run are gone when a person repeats it; the gate starts new ones.
         let again = Invocation::cargo(&["xtask", "test", "--only", step.name]);
+        let built = programs::build(&step.typed());
+        let mut started = self.engines.take().unwrap_or_else(Starting::all).wait();
+        started.lacking.iter().for_each(|why| say(why));
+        let ran = match built {
+            Err(error) => Err(error.to_string()),
+            Ok(_) if self.strict && !started.lacking.is_empty() => Err(started.lacking.join("; ")),
+            Ok(programs) => {
+                let command = step.typed().env("SAWMILL_SKIPS", &self.skips_file);
+                let with_url = |command: Invocation, (engine, url): &(Engine, String)| {
+                    command.env(engine.variable(), url)
+                };
+                Ok(programs::run(programs, &started.urls.iter().fold(command, with_url)))
+            }
+        };
+        started.engines.end();
         match ran {
             Ok(ran) => {
+                self.second_runs.extend(ran.second_runs);
                 let broken = (!ran.failed.is_empty()).then(|| ran.failed.join("; "));
                 self.judge(ran.counts, broken, again)
             }
-            Err(error) => Outcome::Failed { why: error.to_string(), again },
+            Err(why) => Outcome::Failed { why, again },
         }
     }
 

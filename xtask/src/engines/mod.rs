@@ -5,6 +5,7 @@ mod roster;
 use std::fs;
 use std::io;
 use std::process::ExitCode;
+use std::thread::{self, JoinHandle};
 
 use crate::run::say;
 use crate::tools;
@@ -151,6 +152,42 @@ impl Engines {
         for server in self.started.drain(..).rev() {
             end(&server);
         }
+    }
+}
+
+/// The engines that the tests need, on their way while something else is built.
+pub(crate) struct Starting(JoinHandle<Started>);
+
+/// What became of that.
+pub(crate) struct Started {
+    pub(crate) engines: Engines,
+    /// The URLs of those that run.
+    pub(crate) urls: Vec<(Engine, String)>,
+    /// Why the others cannot be had.
+    pub(crate) lacking: Vec<String>,
+}
+
+impl Starting {
+    pub(crate) fn all() -> Self {
+        Self(thread::spawn(|| {
+            let mut started = Started { engines: Engines::default(), urls: Vec::new(), lacking: Vec::new() };
+            for engine in Engine::ALL {
+                match started.engines.need(*engine) {
+                    Ok(url) => started.urls.push((*engine, url)),
+                    Err(why) => started.lacking.push(format!("{} cannot be had: {why}", engine.name())),
+                }
+            }
+            started
+        }))
+    }
+
+    /// Waits until each of them runs or cannot be had.
+    pub(crate) fn wait(self) -> Started {
+        self.0.join().unwrap_or_else(|_| Started {
+            engines: Engines::default(),
+            urls: Vec::new(),
+            lacking: vec!["starting the engines ended in a panic".to_owned()],
+        })
     }
 }
 
