@@ -26,6 +26,8 @@ pub(crate) enum Task {
         parts: Vec<&'static str>,
         start: u64,
     },
+    /// Write the table of behaviours.
+    Behaviours,
     Pictures,
     Bench {
         engine: &'static str,
@@ -85,6 +87,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, Us
             let parts = chosen(&mut typed, "part", soak::part_names())?;
             Task::Soak { parts, start: typed.number("--start")?.unwrap_or(SOAK_START) }
         }
+        "behaviours" => Task::Behaviours,
         "pictures" => Task::Pictures,
         "bench" => meant_bench(&mut typed)?,
         "engines" => meant_engines(&mut typed)?,
@@ -282,8 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn pictures_take_no_options() {
+    fn pictures_and_behaviours_take_no_options() {
         assert_eq!(parsed("pictures"), Ok(Task::Pictures));
+        assert_eq!(parsed("behaviours"), Ok(Task::Behaviours));
         assert!(parsed("pictures now").is_err());
     }
 

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod args;
+mod behaviours;
 mod engines;
 mod licences;
 mod programs;
@@ -61,6 +62,7 @@ Tasks:
       --serve SECONDS         Send 500 pushes a second to a server for so long, with 50 long polls beside them,
                               and measure only that
       --json                  Print the figures as JSON
+  behaviours                Write the table of behaviours, engines and tests in docs/behaviours.md
   pictures                  Make the pictures of the page in docs/, in a real browser
   help                      Show this text
 
@@ -117,6 +119,7 @@ fn perform(task: &Task) -> ExitCode {
         Task::EnginesDown => engines::down(),
         Task::Sim { args } => pass_on(&sim(args)),
         Task::Soak { parts, start } => soak::run(parts, *start),
+        Task::Behaviours => behaviours::write(),
         Task::Pictures => pictures(),
         Task::Bench { engine, server, args } => measure(engine, *server, args),
     }

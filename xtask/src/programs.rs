@@ -35,10 +35,19 @@ impl Program {
         Some(Self { file: said["executable"].as_str()?.into(), folder: folder.to_owned() })
     }
 
-    fn name(&self) -> String {
-        let (package, file) = (self.folder.file_name(), self.file.file_name());
-        let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
-        format!("{} {}", text(package), text(file))
+    /// The package it is of, by the name of its folder.
+    pub(crate) fn package(&self) -> &str {
+        self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.package(), self.file.file_name().unwrap_or_default().to_string_lossy())
+    }
+
+    /// The paths of its tests, a line each.
+    pub(crate) fn list(&self, command: &Invocation) -> io::Result<String> {
+        let list = command.clone().of(&self.file).within(&self.folder).args(["--list", "--format", "terse"]);
+        list.output().map(|printed| String::from_utf8_lossy(&printed).into_owned())
     }
 
     /// Runs these of its tests; all of them if none is named.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::engines::{Engine, Starting};
 use crate::run::{Counts, Invocation, say};
 use crate::tally::{Tally, skip_lines, verdict};
-use crate::{licences, programs, tools};
+use crate::{behaviours, licences, programs, tools};
 
 /// One check of the gate.
 struct Step {
@@ -75,6 +75,12 @@ impl Step {
         let typed = Invocation::cargo(&[]).args(self.args.split_whitespace());
         self.env.iter().fold(typed, |typed, (name, value)| typed.env(name, *value))
     }
+}
+
+/// How the tests are built and run: the step of that name.
+pub(crate) fn tests_command() -> Invocation {
+    let tests = STEPS.iter().find(|step| matches!(step.by, By::EngineTest));
+    tests.map_or_else(|| Invocation::cargo(&["test"]), Step::typed)
 }
 
 pub(crate) fn step_names() -> Vec<&'static str> {
@@ -181,11 +187,14 @@ impl Gate {
     fn run_engine_tests(&mut self, step: &Step) -> Outcome {
         // The servers of this run are gone when a person repeats it; the gate starts new ones.
         let again = Invocation::cargo(&["xtask", "test", "--only", step.name]);
-        let built = programs::build(&step.typed());
+        let built = programs::build(&step.typed()).map_err(|error| error.to_string()).and_then(|programs| {
+            behaviours::check(&programs, &step.typed())?;
+            Ok(programs)
+        });
         let mut started = self.engines.take().unwrap_or_else(Starting::all).wait();
         started.lacking.iter().for_each(|why| say(why));
         let ran = match built {
-            Err(error) => Err(error.to_string()),
+            Err(why) => Err(why),
             Ok(_) if self.strict && !started.lacking.is_empty() => Err(started.lacking.join("; ")),
             Ok(programs) => {
                 let command = step.typed().env("SAWMILL_SKIPS", &self.skips_file);
