@@ -81,7 +81,7 @@ struct Held {
     source: usize,
     topic: usize,
     token: Token,
-    /// How many messages it had when it came in hand.
+    /// How many of its messages were open in the ledger when it came in hand.
     count: usize,
     fates: BTreeMap<Fate, Progress>,
     failures: BTreeMap<u32, u32>,
@@ -225,6 +225,8 @@ impl Bench {
         self.trays[topic].pace.weigh(messages.len(), bytes);
         self.tickets += 1;
         let ticket = self.tickets;
+        // By the ledger: what is settled at once below is open there until it is reported.
+        let claimed = usize::try_from(claim.open()).unwrap_or(usize::MAX);
         let mut open = 0;
         let mut fates: BTreeMap<Fate, Progress> = BTreeMap::new();
         if messages.is_empty() {
@@ -275,12 +277,12 @@ impl Bench {
             source,
             topic,
             token: claim.token,
-            count: open,
+            count: claimed,
             dirty: open == 0 || !fates.is_empty(),
             fates,
             failures: claim.failures,
             open,
-            claimed: open,
+            claimed,
             running: 0,
             closing: false,
             cancelled,

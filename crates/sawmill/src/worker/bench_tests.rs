@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::claim::Claim;
 use crate::clock::Timestamp;
+use crate::ledger::{Entry, EntryKey, Version};
 use crate::log::{Position, Span};
 use crate::message::{Message, MessageId};
 use crate::retry::Failure;
@@ -313,6 +314,24 @@ fn g10_a_limit_counts_what_is_done_and_not_reported() {
     finish(&mut bench, first);
     assert_eq!(bench.room(0, at(1)), 0);
     assert!(bench.is_full(), "so it is reported at once");
+    let report = bench.reports(0).remove(0).1;
+    bench.reported(ticket, &report);
+    assert_eq!(bench.room(0, at(1)), 1);
+}
+
+#[test]
+fn g10_a_limit_counts_what_was_cancelled_and_not_reported() {
+    let mut bench = bench_with(
+        Limits { slots: 2, batch: 1, most: 2, ahead: 2, starts: u64::MAX, strict: true, hoards: false },
+        [Gate::default()],
+    );
+    let key = EntryKey::raw(&format!("cancels/t/{}", MessageId::from_u128(0)));
+    let cancel = Entry { key, version: Version(1), value: Bytes::new() };
+    let messages = vec![message(0, ""), message(1, "")];
+    let (unwanted, cancelled) = (Arc::new(Unwanted::named_by(&[cancel])), Arc::default());
+    let incoming = Incoming { source: 0, topic: 0, claim: claim(1, 2), messages, unwanted, cancelled };
+    let ticket = bench.take(incoming, |_| Some(SECOND), at(0));
+    assert_eq!(bench.room(0, at(1)), 0, "in the ledger both are claimed");
     let report = bench.reports(0).remove(0).1;
     bench.reported(ticket, &report);
     assert_eq!(bench.room(0, at(1)), 1);
