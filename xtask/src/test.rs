@@ -65,7 +65,7 @@ const STEPS: &[Step] = &[
     ),
     step("licences", By::Licences, "xtask test --only licences"),
     step("examples", By::Examples, "build --workspace --examples --features sawmill-cli/full,sawmill/otel"),
-    step("sim", By::Cargo, "run --release -p sawmill-sim --features planted -- --seeds 2000"),
+    step("sim", By::Cargo, "run --release -p sawmill-sim --features planted -- --seeds 2000 --fresh 200"),
     step("mutants", By::Cargo, "run --release -p sawmill-sim --features planted -- --mutants"),
 ];
 

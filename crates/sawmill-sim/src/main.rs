@@ -3,19 +3,24 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
+use sawmill::dice::{Dice, SystemDice};
 use sawmill_sim::runner::{self, Batch, Failure, Summary};
 
 mod mutants;
 
+/// Fresh seeds begin beyond this number, where no run by hand begins.
+const FRESH_FROM: u64 = 1 << 40;
+
 const HELP: &str = "\
 sawmill-sim: the real core on a simulated clock, network and store; one seed is one history
 
-Usage: sawmill-sim --seeds N [--start S] [--threads T]
+Usage: sawmill-sim --seeds N [--start S] [--fresh F] [--threads T]
        sawmill-sim --mutants [--seeds M] [--start S] [--threads T]
 
 Options:
   --seeds N      How many seeds to run; with --mutants, how many at most for each bug [default there: 1000]
   --start S      The first seed [default: 0]
+  --fresh F      Then so many seeds from a place that is drawn at random, so that nobody has run them before
   --threads T    On how many threads; the result does not depend on it [default: 2]
   --mutants      Plant each known bug in turn and see whether it is found (needs the cargo feature `planted`)
   --only NAME    With --mutants: this bug alone
@@ -24,7 +29,7 @@ Options:
   --help         Show this text
 
 Examples:
-  cargo xtask sim --seeds 2000                    the gate's run
+  cargo xtask sim --seeds 2000 --fresh 200        the gate's run
   cargo xtask sim --seeds 1 --start 17            seed 17 again
   cargo xtask sim --mutants                       does the simulation find the planted bugs?
 
@@ -34,6 +39,7 @@ Exit codes: 0 all good, 1 something was found (with --mutants: something was not
 struct Args {
     seeds: Option<u64>,
     start: u64,
+    fresh: u64,
     threads: usize,
     mutants: bool,
     only: Option<String>,
@@ -55,7 +61,10 @@ fn main() -> ExitCode {
     };
     match (args.mutants, args.seeds) {
         (true, seeds) => mutants::run(seeds.unwrap_or(1000), args.start, args.threads, args.only.as_deref()),
-        (false, Some(seeds)) => seeds_run(&args, seeds),
+        (false, Some(seeds)) => match seeds_run(&args, args.start, seeds) {
+            true => fresh_run(&args),
+            false => ExitCode::from(1),
+        },
         (false, None) => {
             eprintln!("error: say how many seeds to run: --seeds N\n\nTry --help.");
             ExitCode::from(2)
@@ -64,8 +73,16 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
-    let mut parsed =
-        Args { seeds: None, start: 0, threads: 2, mutants: false, only: None, lines: 40, about: None };
+    let mut parsed = Args {
+        seeds: None,
+        start: 0,
+        fresh: 0,
+        threads: 2,
+        mutants: false,
+        only: None,
+        lines: 40,
+        about: None,
+    };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
@@ -74,6 +91,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
             "--mutants" => parsed.mutants = true,
             "--seeds" => parsed.seeds = Some(number(value()?)?),
             "--start" => parsed.start = number(value()?)?,
+            "--fresh" => parsed.fresh = number(value()?)?,
             "--threads" => parsed.threads = (number(value()?)? as usize).clamp(1, 1024),
             "--lines" => parsed.lines = number(value()?)? as usize,
             "--about" => parsed.about = Some(value()?),
@@ -87,10 +105,29 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
     if parsed.only.is_some() && !parsed.mutants {
         return Err("--only names a planted bug: it goes with --mutants".to_owned());
     }
+    if parsed.fresh > 0 && parsed.mutants {
+        return Err(
+            "--fresh goes with --seeds: planted bugs are looked for in seeds that stay the same".to_owned()
+        );
+    }
     Ok(Some(parsed))
 }
 
-fn seeds_run(args: &Args, seeds: u64) -> ExitCode {
+/// Runs seeds that nobody has run before, and says which, so that they can be run again.
+fn fresh_run(args: &Args) -> ExitCode {
+    if args.fresh == 0 {
+        return ExitCode::SUCCESS;
+    }
+    let start = FRESH_FROM + SystemDice.roll() % FRESH_FROM;
+    println!("fresh seeds; to repeat them: cargo xtask sim --seeds {} --start {start}\n", args.fresh);
+    match seeds_run(args, start, args.fresh) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(1),
+    }
+}
+
+/// Runs seeds and prints what came of them. True if nothing was found.
+fn seeds_run(args: &Args, start: u64, seeds: u64) -> bool {
     let terminal = std::io::stderr().is_terminal();
     let progress = |done: u64| {
         if terminal && (done.is_multiple_of(10) || done == seeds) {
@@ -98,17 +135,17 @@ fn seeds_run(args: &Args, seeds: u64) -> ExitCode {
             let _ = std::io::stderr().flush();
         }
     };
-    let batch = Batch { start: args.start, seeds, threads: args.threads, bug: None, wanted: None };
+    let batch = Batch { start, seeds, threads: args.threads, bug: None, wanted: None };
     let summary = runner::run(batch, &progress);
     if terminal {
         eprintln!();
     }
     print_summary(&summary);
     match &summary.failure {
-        None => ExitCode::SUCCESS,
+        None => true,
         Some(failure) => {
             print_failure(failure, args);
-            ExitCode::from(1)
+            false
         }
     }
 }
