@@ -17,6 +17,7 @@ use crate::clock::Timestamp;
 use crate::engine::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, MessageId};
+use crate::planted::{self, Bug};
 use crate::shard::shard_of;
 use crate::topic::{Topic, TopicName, TopicSpec};
 
@@ -146,7 +147,8 @@ impl Record {
 
     fn repeated(topic: &Topic, message: Message, shard_of: impl Fn(&[u8], u16) -> u16) -> Self {
         let id = message.id.as_u128().to_be_bytes();
-        let shard = shard_of(message.key.as_deref().unwrap_or(&id), topic.shards);
+        let key = message.key.as_deref().filter(|_| !planted::is(Bug::KeyForgotten));
+        let shard = shard_of(key.unwrap_or(&id), topic.shards);
         Self { shard, message, repeatable: true }
     }
 }

@@ -129,7 +129,11 @@ impl Sightings {
                 _ => now,
             };
             let ttl = Member::decode(entry).map_or(ttl, |member| Duration::from_millis(member.ttl_ms));
-            let ttl = if planted::is(Bug::HastyDeath) { ttl / 2 } else { ttl };
+            let ttl = match () {
+                () if planted::is(Bug::HastyDeath) => ttl / 2,
+                () if planted::is(Bug::SlowDeath) => ttl * 2 + Duration::from_secs(4),
+                () => ttl,
+            };
             if now.since(since) >= ttl {
                 silent.push(entry.clone());
             }

@@ -70,6 +70,48 @@ bugs! {
     UniqueForgotten by 12,
     /// The id of a schedule's tick does not follow from its time.
     TickTwice by 2,
+    /// A message is given up one failure before its retries are used up.
+    GivesUpEarly by 17,
+    /// What was given back under at-most-once, and never started, is taken for lost.
+    GivenBackIsLost by 17,
+    /// A claim is buried after two deaths of its workers.
+    BuriedTooSoon by 17,
+    /// A message is tried once more than its group retries.
+    OneRetryMore by 18,
+    /// A retry is due at once, whatever the backoff says.
+    RetriedAtOnce by 18,
+    /// A retry is due after four times its backoff.
+    RetriedLate by 18,
+    /// A message that snoozes in place is ready again at once.
+    SnoozesInVain by 18,
+    /// Messages that may be appended twice are spread by their ids, also if they have a key.
+    KeyForgotten by 19,
+    /// Retries count as dead letters.
+    CountsSwapped by 10,
+    /// A worker is declared dead after twice its TTL and four seconds.
+    SlowDeath by 11,
+    /// The name of a unique message that became a dead letter is not given back.
+    DeadKeepTheirNames by 12,
+    /// A name is given back only if its pusher could say that the message is in the log.
+    UnsureKeepTheirNames by 12,
+    /// A name that is reserved is taken for one whose message is in the log.
+    ReservedIsThere by 1,
+    /// What is in hand is not looked through when messages are cancelled.
+    CancelledInHandRuns by 13,
+    /// A seek leaves the last shard where it is.
+    SeekForgetsAShard by 8,
+    /// A seek to a time goes to the end.
+    SeekTooFar by 8,
+    /// Nothing is ever trimmed.
+    TrimsNothing by 20,
+    /// A topic is trimmed without regard to its retention.
+    TrimsYoung by 20,
+    /// A topic is trimmed up to the cursors, without regard to open claims.
+    TrimsClaimed by 1,
+    /// What is done and not reported does not count as claimed.
+    ClaimsTooMany by 15,
+    /// A rate is taken for half as much again.
+    RateTooHigh by 15,
 }
 
 #[cfg(feature = "planted")]

@@ -79,6 +79,7 @@ impl Tally {
     fn count(&mut self, fate: Fate, messages: u64) {
         let counter = match fate {
             Fate::Done => &mut self.done,
+            Fate::Retried if planted::is(Bug::CountsSwapped) => &mut self.dead,
             Fate::Retried => &mut self.retried,
             Fate::Dead => &mut self.dead,
             Fate::Dropped => &mut self.dropped,
@@ -308,7 +309,7 @@ impl ShardState {
                 continue;
             }
             open += claim.open();
-            if claim.owner.is_some() {
+            if claim.owner.is_some() || planted::is(Bug::GivenBackIsLost) {
                 mark(claim);
             }
             if !planted::is(Bug::DroppedFence) {

@@ -2,11 +2,14 @@
 //!
 //! The rule stands here once; the tender of a topic follows it at intervals, and [`Sawmill::trim`] at once.
 
+use std::time::Duration;
+
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::log::Position;
 use crate::mill::Sawmill;
 use crate::observe;
+use crate::planted::{self, Bug};
 use crate::topic::Topic;
 
 impl Sawmill {
@@ -29,7 +32,11 @@ impl Sawmill {
 
     /// Trims one topic, or one lane.
     pub(crate) async fn trim_one(&self, topic: &Topic) -> Result<u64> {
-        let before = self.env().wall() - topic.retention;
+        if planted::is(Bug::TrimsNothing) {
+            return Ok(0);
+        }
+        let young = planted::is(Bug::TrimsYoung);
+        let before = self.env().wall() - if young { Duration::ZERO } else { topic.retention };
         let groups = self.groups_of(topic).await?;
         let mut dropped = 0;
         if !groups.is_empty() {
@@ -37,7 +44,10 @@ impl Sawmill {
             for group in &groups {
                 let states = self.shard_states(topic, group).await?;
                 for (needed, state) in needed.iter_mut().zip(states) {
-                    needed.extend(state.needed_from().cloned());
+                    match planted::is(Bug::TrimsClaimed) {
+                        true => needed.push(state.cursor.clone()),
+                        false => needed.extend(state.needed_from().cloned()),
+                    }
                 }
             }
             // Nothing lies before the beginning. But the engine must know that all of such a shard is needed: what lies in

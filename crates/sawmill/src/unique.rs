@@ -155,7 +155,7 @@ impl Bucket {
         groups: &[GroupName],
     ) -> Found {
         match self.names.get(name).filter(|taken| !taken.is_over(now, groups)) {
-            Some(taken) if taken.sure => return Found::There(taken.id),
+            Some(taken) if taken.sure || planted::is(Bug::ReservedIsThere) => return Found::There(taken.id),
             // From a commit of which it was not known whether it would take effect.
             Some(taken) if taken.id == id => return Found::Free,
             Some(taken) if !planted::is(Bug::UniqueForgotten) => return Found::Doubtful(taken.id),
@@ -176,6 +176,9 @@ impl Bucket {
     /// The message is settled for good in a group; when it is in all of them, its name is free.
     fn settle(&mut self, name: &str, id: MessageId, group: &GroupName, groups: &[GroupName]) {
         let Some(taken) = self.names.get_mut(name).filter(|taken| taken.id == id) else { return };
+        if !taken.sure && planted::is(Bug::UnsureKeepTheirNames) {
+            return;
+        }
         taken.settled.insert(group.clone());
         if taken.settled_by(groups) {
             self.names.remove(name);

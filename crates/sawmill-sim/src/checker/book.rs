@@ -12,6 +12,8 @@ use sawmill::{Message, MessageId, Token};
 
 use super::invariant::{Checks, Invariant, Violation};
 use super::messages::Pushed;
+use super::relief::Bereft;
+use super::seeks::Seek;
 use crate::control::NodeId;
 
 /// The rules that a run is held to.
@@ -21,6 +23,8 @@ pub struct Rulebook {
     pub ttl: Duration,
     /// By how much wall clocks may be wrong.
     pub skew: Duration,
+    /// For how long a handler snoozes.
+    pub snooze: Duration,
     /// The groups.
     pub groups: Vec<GroupRules>,
 }
@@ -40,6 +44,12 @@ pub struct GroupRules {
     pub logs_failures: bool,
     /// How many failures a message may have before it is given up.
     pub retries: u32,
+    /// How many of its retries are made at once.
+    pub immediate: u32,
+    /// The wait before the first retry that is not made at once, doubled each time, and the longest.
+    pub backoff: (Duration, Duration),
+    /// How many messages a worker may have claimed.
+    pub most_claimed: Option<usize>,
     /// How many messages of a topic may run at once.
     pub limit: Option<usize>,
     /// How many messages of a topic may start in a second.
@@ -54,6 +64,8 @@ pub(super) struct Lying {
     pub(super) id: MessageId,
     pub(super) origin: MessageId,
     pub(super) key: Option<Bytes>,
+    pub(super) created: Timestamp,
+    pub(super) trimmed: bool,
 }
 
 /// A topic or a lane.
@@ -73,8 +85,10 @@ pub(super) struct Mirror {
     pub(super) settled: BTreeSet<u64>,
     /// Where the group was last sent: what lies after it counts as settled only by claims that were opened since.
     pub(super) sent_to: u64,
-    /// Numbers of messages of claims that were taken from an owner.
-    pub(super) superseded: BTreeSet<u64>,
+    /// Numbers of messages of claims that were taken from an owner, and how often.
+    pub(super) superseded: BTreeMap<u64, u32>,
+    /// The tokens of claims that were opened by a grab, and not adopted.
+    pub(super) grabbed: BTreeSet<Token>,
 }
 
 /// A member of a group, as the ledger has it.
@@ -134,8 +148,11 @@ pub(super) struct Run {
     pub(super) token: Token,
     /// The worker that runs it, by its member entry.
     pub(super) worker: String,
+    pub(super) node: NodeId,
     pub(super) at: Duration,
     pub(super) how: Option<How>,
+    /// When it ended, by the world's wall clock.
+    pub(super) ended: Option<Timestamp>,
 }
 
 /// What a group has made of one message.
@@ -149,6 +166,8 @@ pub(super) struct Handling {
     /// How often it counted as settled because there is a copy of it.
     pub(super) copied: usize,
     pub(super) done: u64,
+    /// When it last counted as settled for good.
+    pub(super) over: Option<Duration>,
 }
 
 /// Everything that the checker knows.
@@ -174,10 +193,21 @@ pub struct Book {
     pub(super) held_up: BTreeSet<(usize, String)>,
     /// Messages that the ledger names as cancelled.
     pub(super) unwanted: BTreeSet<MessageId>,
-    /// Those whose cancellation was acknowledged, and the last token of each shard at that moment.
-    pub(super) cancelled: BTreeMap<MessageId, BTreeMap<String, Token>>,
+    /// Those whose cancellation was acknowledged: when, and the last token of each shard at that moment.
+    pub(super) cancelled: BTreeMap<MessageId, (Duration, BTreeMap<String, Token>)>,
     /// The names of unique messages, by number.
     pub(super) names: BTreeMap<usize, String>,
+    /// The shard in which the messages of a key lie, by topic.
+    pub(super) key_shards: BTreeMap<(usize, Bytes), u16>,
+    /// Where people sent groups.
+    pub(super) seeks: Vec<Seek>,
+    /// How often the cursor of a shard was moved by a person.
+    pub(super) passes: BTreeMap<String, u32>,
+    /// What the workers held that died in calm weather.
+    pub(super) bereft: Vec<Bereft>,
+    /// The time, simulated and by the world's wall clock.
+    pub(super) now: Duration,
+    pub(super) wall: Timestamp,
     checks: Checks,
     violation: Option<Violation>,
     is_news: bool,
@@ -205,10 +235,21 @@ impl Book {
             unwanted: BTreeSet::new(),
             cancelled: BTreeMap::new(),
             names: BTreeMap::new(),
+            key_shards: BTreeMap::new(),
+            seeks: Vec::new(),
+            passes: BTreeMap::new(),
+            bereft: Vec::new(),
+            now: Duration::ZERO,
+            wall: Timestamp::from_millis(0),
             checks: Checks::default(),
             violation: None,
             is_news: false,
         }
+    }
+
+    /// Tells the time: what is noted from now on happens then.
+    pub fn it_is(&mut self, now: Duration, wall: Timestamp) {
+        (self.now, self.wall) = (now, wall);
     }
 
     /// The first thing that was wrong.
@@ -245,7 +286,7 @@ impl Book {
     /// A cancellation was acknowledged: no claim that is opened or adopted from now on may start this message.
     pub fn cancelled(&mut self, id: MessageId) {
         let tokens = self.mirrors.iter().map(|(key, mirror)| (key.clone(), mirror.state.token)).collect();
-        self.cancelled.entry(id).or_insert(tokens);
+        self.cancelled.entry(id).or_insert((self.now, tokens));
     }
 
     /// Checks something: if it does not hold, that is a violation, unless there was one before.

@@ -159,7 +159,7 @@ impl Book {
     }
 
     /// True if a person sent the group to another place of the topic.
-    fn was_sent_elsewhere(&self, topic: &str, group: usize) -> bool {
+    pub(super) fn was_sent_elsewhere(&self, topic: &str, group: usize) -> bool {
         let of_it = |mirror: &&super::book::Mirror| {
             mirror.group == group && self.topics[mirror.topic].topic.name.base() == topic
         };
@@ -187,7 +187,7 @@ impl Book {
                 continue;
             };
             *ends += u64::from(dead);
-            let superseded = |mirror: &super::book::Mirror| mirror.superseded.contains(&place.2);
+            let superseded = |mirror: &super::book::Mirror| mirror.superseded.contains_key(&place.2);
             let replayed = |mirror: &super::book::Mirror| mirror.state.pass > 0;
             *several |= self.is_doubled(place.0, lying.id)
                 || (worked && self.mirror(group, *place).is_some_and(replayed))

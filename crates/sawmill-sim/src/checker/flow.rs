@@ -43,7 +43,7 @@ impl Book {
 
     /// Invariant 15. What a worker still runs after it was declared dead does not count.
     pub(super) fn within_limits(&mut self, group: usize, started: &Started<'_>) {
-        let (limit, rate) = (self.rules.groups[group].limit, self.rules.groups[group].rate);
+        let limit = self.rules.groups[group].limit;
         if let Some(limit) = limit {
             let running =
                 self.runs.iter().filter(|run| run.how.is_none() && self.counts(group, started, run));
@@ -53,18 +53,26 @@ impl Book {
                 (what, vec![started.origin.to_string()])
             });
         }
-        if let Some(rate) = rate {
-            let since = started.at.saturating_sub(Duration::from_secs(1));
-            let lately = self.runs.iter().rev().take_while(|run| run.at > since);
-            let lately = lately.filter(|run| self.counts(group, started, run)).count();
-            // Each of those who share the rate may have saved up one start, or a tenth of a second's.
-            let most = rate + rate / 5 + 8;
-            self.check(Invariant::Limited, lately <= most, |_| {
-                let what =
-                    format!("{lately} messages of {} started within a second, and {rate} may", started.topic);
-                (what, vec![started.origin.to_string()])
-            });
+        // A second, and long enough that what may be saved up does not hide a rate that is too high.
+        for seconds in [1, 5, 20] {
+            self.within_rate(group, started, seconds);
         }
+    }
+
+    fn within_rate(&mut self, group: usize, started: &Started<'_>, seconds: usize) {
+        let Some(rate) = self.rules.groups[group].rate else { return };
+        let since = started.at.saturating_sub(Duration::from_secs(seconds as u64));
+        let lately = self.runs.iter().rev().take_while(|run| run.at > since);
+        let lately = lately.filter(|run| self.counts(group, started, run)).count();
+        // Each of those who share the rate may have saved up one start, or a tenth of a second's.
+        let most = rate * seconds + rate / 5 + 8;
+        self.check(Invariant::Limited, lately <= most, |_| {
+            let what = format!(
+                "{lately} messages of {} started within {seconds} s, and {rate} may in each second",
+                started.topic
+            );
+            (what, vec![started.origin.to_string()])
+        });
     }
 
     /// True if this run is of the same topic, and of a worker that is a member of the group.

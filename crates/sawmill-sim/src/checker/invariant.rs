@@ -47,7 +47,11 @@ invariants! {
     Unique = 12, "of messages with one name no two are live, and no name stays taken";
     Cancelled = 13, "what was cancelled while it waited is not started";
     Paused = 14, "a paused group starts nothing";
-    Limited = 15, "a limited group runs and starts no more than it may";
+    Limited = 15, "a limited group runs, starts and claims no more than it may";
+    GivenUp = 17, "a message is given up only for a cause";
+    Retried = 18, "a failed message is tried again as often as its plan says, and not before its wait is over";
+    OneShard = 19, "the messages of a key lie in one shard";
+    Trimmed = 20, "what nobody needs any more is trimmed after its retention, and not before";
 }
 
 impl fmt::Display for Invariant {

@@ -69,6 +69,7 @@ impl Book {
     /// A message became readable.
     pub fn readable(&mut self, topic: &Topic, shard: u16, number: u64, message: &Message) {
         self.in_the_log(topic, message);
+        self.in_its_shard(topic, shard, message);
         let index = self.topic(topic);
         let behind = self.mirrors.iter().find(|(_, mirror)| {
             let cursor = mirror.state.cursor.number().unwrap_or(0);
@@ -81,7 +82,13 @@ impl Book {
                 format!("{} became readable as number {number}, behind the cursor of {key}", message.id);
             (what, vec![message.id.to_string(), key])
         });
-        let lying = Lying { id: message.id, origin: message.origin(), key: message.key.clone() };
+        let lying = Lying {
+            id: message.id,
+            origin: message.origin(),
+            key: message.key.clone(),
+            created: message.created,
+            trimmed: false,
+        };
         self.places.insert((index, shard, number), lying);
         let places = self.by_id.entry((index, message.id)).or_default();
         places.push((shard, number));
@@ -91,9 +98,9 @@ impl Book {
     }
 
     /// A message is in the log, and not readable yet.
-    pub fn aside(&mut self, topic: &Topic, message: &Message) {
+    pub fn aside(&mut self, topic: &Topic, shard: u16, message: &Message) {
         self.in_the_log(topic, message);
-        self.topic(topic);
+        self.in_its_shard(topic, shard, message);
     }
 
     /// A message has come into the log: it must be what was pushed, or a copy of it with a reason to be there.
@@ -145,10 +152,12 @@ impl Book {
             Lane::Dead => {
                 if !handling.dead.contains(&message.id) {
                     handling.dead.push(message.id);
+                    self.died_for_a_cause(group, message);
                 }
             }
             Lane::Retry => {
-                if !handling.retries.contains(&message.id) {
+                let is_new = !handling.retries.contains(&message.id);
+                if is_new {
                     handling.retries.push(message.id);
                 }
                 let copies = handling.retries.len();
@@ -162,27 +171,10 @@ impl Book {
                         format!("{origin} has {copies} retries, and only {failures} runs of it failed");
                     (what, vec![origin.to_string()])
                 });
+                if is_new {
+                    self.due_as_planned(group, message);
+                }
             }
         }
-    }
-
-    /// A message was dropped from the log: nobody may need it any more.
-    pub fn trimmed(&mut self, topic: &Topic, shard: u16, number: u64, message: &Message) {
-        let index = self.topic(topic);
-        if matches!(self.topics[index].lane, Some((_, Lane::Dead))) {
-            let what = format!("the dead letter of {} was dropped", message.origin());
-            return self.wrong(Invariant::NothingLost, what, vec![message.origin().to_string()]);
-        }
-        let unsettled = self.mirrors.iter().find(|(_, mirror)| {
-            mirror.topic == index && mirror.shard == shard && !mirror.settled.contains(&number)
-        });
-        let unsettled = unsettled.map(|(key, _)| key.clone());
-        self.check(Invariant::NothingLost, unsettled.is_none(), |_| {
-            let key = unsettled.unwrap_or_default();
-            (
-                format!("{} was dropped from the log and is not settled in {key}", message.id),
-                vec![message.id.to_string(), key],
-            )
-        });
     }
 }

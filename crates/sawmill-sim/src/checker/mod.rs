@@ -5,15 +5,23 @@
 //! own counts are compared with the book. The first violation is kept: what comes after it is often only its echo.
 
 mod book;
+mod causes;
+mod claiming;
 mod ending;
+mod fates;
 mod flow;
 mod invariant;
+mod keys;
 mod members;
 mod messages;
 mod names;
+mod relief;
+mod retries;
+mod seeks;
 mod settled;
 mod shards;
 mod starts;
+mod trims;
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -28,6 +36,7 @@ use crate::tasks::lock;
 pub use book::{Book, GroupRules, How, Rulebook, RunId, Started};
 pub use invariant::{Checks, Invariant, Violation};
 pub use messages::Intent;
+pub use seeks::Target;
 pub use settled::Hidden;
 pub use shards::Written;
 
@@ -49,7 +58,10 @@ impl Checker {
 
     /// The book, to ask or to tell it more.
     pub fn book(&self) -> MutexGuard<'_, Book> {
-        lock(&self.book)
+        let (now, wall) = (self.control.now(), self.control.env(NodeId::WORLD).wall());
+        let mut book = lock(&self.book);
+        book.it_is(now, wall);
+        book
     }
 
     /// A handler begins on this node. Says by which number its end is to be told, and how often it was begun before.
@@ -122,8 +134,8 @@ impl Observer for Checker {
                 book.readable(topic, shard, number, message);
                 book.is_the_only_one(topic, message, &|name| self.hidden(name));
             }
-            Event::KeptAside { topic, message, .. } => {
-                book.aside(topic, message);
+            Event::KeptAside { topic, shard, message, .. } => {
+                book.aside(topic, shard, message);
                 book.is_the_only_one(topic, message, &|name| self.hidden(name));
             }
             Event::Trimmed { topic, shard, number, message } => book.trimmed(topic, shard, number, message),

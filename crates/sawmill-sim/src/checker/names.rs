@@ -1,5 +1,7 @@
 //! Unique messages: of those with one name, no two are live at the same time, and no name stays taken for ever.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use sawmill::topic::Topic;
 use sawmill::{Message, MessageId};
@@ -40,6 +42,24 @@ impl Book {
         });
     }
 
+    /// A push was answered with these ids. Where a message of the same name was there already, it may have been settled while the
+    /// push was under way, but not before.
+    pub fn answered(&mut self, numbers: &[usize], ids: &[MessageId], began: Duration) {
+        for (number, id) in numbers.iter().zip(ids) {
+            let Some(other) = self.origins.get(id).copied().filter(|other| other != number) else { continue };
+            let over = (0..self.rules.groups.len())
+                .map(|group| self.handled.get(&(group, *id)).and_then(|handling| handling.over));
+            // In all groups, the last of them then.
+            let over = over.collect::<Option<Vec<_>>>().and_then(|over| over.into_iter().max());
+            self.check(Invariant::Unique, over.is_none_or(|over| over >= began), |_| {
+                let what = format!(
+                    "the push of message {number} at {began:?} was answered with {id}, which is message {other} and was                      settled at {over:?}"
+                );
+                (what, vec![id.to_string()])
+            });
+        }
+    }
+
     fn is_live(&self, id: MessageId, hidden: Hidden<'_>) -> bool {
         if self.unwanted.contains(&id) {
             return false;
@@ -52,13 +72,18 @@ impl Book {
         })
     }
 
-    /// At the end, when everything is settled: no name is taken by a message that is surely there. `value` is what the
-    /// ledger has.
+    /// At the end, when everything is settled: no name is taken by a message that is there, whether its pusher could still say so or
+    /// not. `value` is what the ledger has.
     pub fn names_are_free(&mut self, key: &str, value: &Bytes) {
         let taken = serde_json::from_slice::<serde_json::Value>(value).ok();
         let names = taken.as_ref().and_then(|bucket| bucket.get("names")?.as_object());
-        let is_sure = |taken: &serde_json::Value| taken.get("sure") == Some(&serde_json::Value::Bool(true));
-        let stuck = names.and_then(|names| names.iter().find(|(_, taken)| is_sure(taken)));
+        // A name that was reserved for a message that never came does no harm: the next push of that name appends under its id.
+        let is_there = |taken: &serde_json::Value| {
+            let id = taken.get("id").and_then(|id| id.as_str()?.parse::<MessageId>().ok());
+            let sure = taken.get("sure") == Some(&serde_json::Value::Bool(true));
+            sure || id.is_none_or(|id| self.origins.contains_key(&id))
+        };
+        let stuck = names.and_then(|names| names.iter().find(|(_, taken)| is_there(taken)));
         let stuck = stuck.map(|(name, taken)| format!("{name}: {taken}"));
         let readable = names.is_some();
         self.check(Invariant::Unique, readable && stuck.is_none(), |_| {

@@ -3,23 +3,16 @@
 use sawmill::MessageId;
 use sawmill::claim::Claim;
 use sawmill::log::Record;
+use sawmill::shard::Fate;
 use sawmill::topic::{Lane, TopicName};
 
 use super::book::{Book, How, Mirror, Run};
+use super::fates;
 use super::invariant::Invariant;
 use super::shards::Change;
 
 /// What of a topic or lane is in the log and not readable.
 pub type Hidden<'a> = &'a dyn Fn(&TopicName) -> Vec<Record>;
-
-/// What the book makes of a message that is settled.
-#[derive(PartialEq, Eq)]
-pub(super) enum Settled {
-    Done,
-    Otherwise,
-    /// It was doubled: which of its places a run was for cannot be told.
-    Unsure,
-}
 
 impl Book {
     /// Invariants 1 and 8: a message counts as settled only if its handler said done under this very claim, or a copy of it
@@ -31,9 +24,9 @@ impl Book {
         claim: &Claim,
         number: u64,
         hidden: Hidden<'_>,
-    ) -> Settled {
+    ) -> Vec<Fate> {
         let place = (mirror.topic, mirror.shard, number);
-        let Some(lying) = self.places.get(&place) else { return Settled::Unsure };
+        let Some(lying) = self.places.get(&place) else { return fates::ALL.to_vec() };
         let (id, origin, group) = (lying.id, lying.origin, mirror.group);
         let doubled = self.is_doubled(mirror.topic, id);
         let runs = self.handled.get(&(group, origin)).map_or(&[][..], |handling| &handling.runs);
@@ -52,7 +45,7 @@ impl Book {
         }
         let unwanted = self.unwanted.contains(&origin);
         let copied = !(done || only_logged || unwanted);
-        let fine = !copied || self.has_a_copy(group, id, origin, hidden);
+        let fine = !copied || !self.copies_of(group, id, origin, hidden).is_empty();
         if copied {
             self.copied(group, origin, hidden);
         }
@@ -64,11 +57,21 @@ impl Book {
                 vec![origin.to_string(), id.to_string(), change.key.to_owned()],
             )
         });
-        match (doubled, done) {
-            (true, _) => Settled::Unsure,
-            (false, true) => Settled::Done,
-            (false, false) => Settled::Otherwise,
+        let possible = match (doubled, done) {
+            // Which of its places a run was for cannot be told.
+            (true, _) => fates::ALL.to_vec(),
+            (false, true) => vec![Fate::Done],
+            (false, false) => {
+                let mut possible = self.copies_of(group, id, origin, hidden);
+                possible.extend(only_logged.then_some(Fate::Dropped));
+                possible.extend(unwanted.then_some(Fate::Cancelled));
+                possible
+            }
+        };
+        if !possible.contains(&Fate::Retried) {
+            self.handled.entry((group, origin)).or_default().over = Some(self.now);
         }
+        possible
     }
 
     /// Invariant 1: each time a message counts as settled because there is a copy of it, that is another copy.
@@ -88,21 +91,19 @@ impl Book {
         });
     }
 
-    /// True if the retry or the dead letter of this message, or of this copy of it, is in the log.
-    fn has_a_copy(&self, group: usize, id: MessageId, origin: MessageId, hidden: Hidden<'_>) -> bool {
-        let (retries, dead) = self
-            .handled
-            .get(&(group, origin))
-            .map_or((&[][..], &[][..]), |handling| (&handling.retries, &handling.dead));
+    /// Which copies were made of this message, or of this copy of it, that are in the log: a retry, a dead letter, or both, if a
+    /// worker made one and died, and the next made the other.
+    fn copies_of(&self, group: usize, id: MessageId, origin: MessageId, hidden: Hidden<'_>) -> Vec<Fate> {
+        let retries = self.handled.get(&(group, origin)).map_or(&[][..], |handling| &handling.retries);
         // A copy is made from the one before it, so the copies of a message are numbered by their coming.
         let depth = retries.iter().position(|copy| *copy == id).map_or(0, |at| at + 1);
-        if retries.len() + dead.len() > depth {
-            return true;
-        }
-        let new = |id: &MessageId| !retries.contains(id) && !dead.contains(id);
-        [Lane::Retry, Lane::Dead]
-            .iter()
-            .any(|lane| self.hidden_copies(group, origin, *lane, hidden).iter().any(new))
+        let hides = self.hidden_copies(group, origin, Lane::Retry, hidden);
+        let retried = retries.len() > depth || hides.iter().any(|copy| !retries.contains(copy));
+        let dead = self.is_dead(group, origin, hidden);
+        [(retried, Fate::Retried), (dead, Fate::Dead)]
+            .into_iter()
+            .filter_map(|(is, fate)| is.then_some(fate))
+            .collect()
     }
 
     /// True if the dead letter of this message is in the log.

@@ -7,6 +7,7 @@ use sawmill::topic::Lane;
 use super::book::{Book, How, Mirror, Place, Run, RunId, Started};
 use super::invariant::Invariant;
 use super::settled::Hidden;
+use crate::control::NodeId;
 
 impl Book {
     /// A handler begins. Says by which number its end is to be told, and how often the group began it before.
@@ -24,13 +25,15 @@ impl Book {
         if let Some(place) = place {
             self.not_twice(group, started, place);
             self.not_cancelled(group, started, place);
+            self.as_planned(group, started, place);
             self.in_order(group, started, place, hidden);
         }
         self.not_paused(group, started);
         let worker = place.and_then(|place| self.worker_of(group, place, started.token)).unwrap_or_default();
         let place = place.unwrap_or((usize::MAX, 0, 0));
-        let (id, origin, token, at) = (started.message.id, started.origin, started.token, started.at);
-        self.runs.push(Run { id, origin, place, token, worker, at, how: None });
+        let (id, origin, token) = (started.message.id, started.origin, started.token);
+        let (node, at) = (started.node, started.at);
+        self.runs.push(Run { id, origin, place, token, worker, node, at, how: None, ended: None });
         self.within_limits(group, started);
         self.handled.entry((group, origin)).or_default().runs.push(run);
         (run, before as u32)
@@ -39,8 +42,15 @@ impl Book {
     /// A handler has ended; says of which message.
     pub fn ended(&mut self, run: RunId, how: How) -> MessageId {
         let Some(run) = self.runs.get_mut(run.0) else { return MessageId::from_u128(0) };
-        run.how.get_or_insert(how);
+        if run.how.is_none() {
+            (run.how, run.ended) = (Some(how), Some(self.wall));
+        }
         run.origin
+    }
+
+    /// True if a handler runs on this node for this message.
+    pub fn runs_on(&self, node: NodeId, origin: MessageId) -> bool {
+        self.runs.iter().any(|run| run.origin == origin && run.node == node && run.how.is_none())
     }
 
     fn about(started: &Started<'_>) -> Vec<String> {
@@ -168,12 +178,17 @@ impl Book {
         });
     }
 
-    /// Invariant 13: the claim was taken before the cancellation was acknowledged.
+    /// Invariant 13: the claim was taken before the cancellation was acknowledged. And a worker that has not looked around for a
+    /// TTL starts nothing, so that what it had in hand is not started either.
     fn not_cancelled(&mut self, group: usize, started: &Started<'_>, (topic, shard, _): Place) {
         let key =
             format!("shards/{}/{}/{shard:04}", self.topics[topic].topic.uid, self.rules.groups[group].name);
-        let tokens = self.cancelled.get(&started.origin);
-        let last = tokens.map_or(started.token, |tokens| tokens.get(&key).copied().unwrap_or_default());
+        let Some((at, tokens)) = self.cancelled.get(&started.origin) else { return };
+        let (late, last) = (started.at.saturating_sub(*at), tokens.get(&key).copied().unwrap_or_default());
+        self.check(Invariant::Cancelled, late <= self.rules.ttl, |_| {
+            let what = format!("{} was started {late:?} after it was cancelled", started.origin);
+            (what, Self::about(started))
+        });
         self.check(Invariant::Cancelled, started.token <= last, |_| {
             let what = format!(
                 "{} was started under token {}, and cancelled when the last token of {key} was {last}",

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::Schedule;
 use sawmill::ledger::{EntryKey, Ledger};
 use sawmill::message::Headers;
 use sawmill::topic::TopicSpec;
+use sawmill::{Push, Schedule};
 
-use super::people::{Hand, World};
-use super::plan::WorkerPlan;
+use super::people::{Hand, LONG, World};
+use super::plan::{CalmDeath, WorkerPlan};
 use super::weather::{Stroke, Trouble};
 use crate::checker::Intent;
 use crate::control::NodeId;
@@ -32,6 +32,8 @@ pub(super) struct Director {
     hands: Vec<Hand>,
     /// Pushers, and who else has something to do; each says when it is done.
     pushers: Vec<Arc<Mutex<bool>>>,
+    /// Trouble is over: what it was to undo later is undone already.
+    is_over: Arc<Mutex<bool>>,
     /// The number of the message that a schedule is to push.
     tick: Option<usize>,
 }
@@ -39,13 +41,18 @@ pub(super) struct Director {
 impl Director {
     pub(super) fn new(world: World) -> Self {
         let dice = world.control.dice(STREAM);
-        Self { world, dice, hands: Vec::new(), pushers: Vec::new(), tick: None }
+        Self { world, dice, hands: Vec::new(), pushers: Vec::new(), is_over: Arc::default(), tick: None }
     }
 
     pub(super) async fn direct(mut self) {
         self.set_up().await;
         self.trouble().await;
         self.quiet().await;
+        if let Some(death) = self.world.plan.calm_death
+            && !self.world.checker.failed()
+        {
+            self.die_in_calm(death).await;
+        }
         if self.world.checker.failed() {
             return;
         }
@@ -185,10 +192,12 @@ impl Director {
     }
 
     fn later(&self, time: Duration, what: impl FnOnce(&World) + Send + 'static) {
-        let world = self.world.clone();
+        let (world, is_over) = (self.world.clone(), self.is_over.clone());
         self.world.control.spawn(NodeId::WORLD, async move {
             world.control.env(NodeId::WORLD).sleep(time).await;
-            what(&world);
+            if !*lock(&is_over) {
+                what(&world);
+            }
         });
     }
 
@@ -197,6 +206,7 @@ impl Director {
     async fn quiet(&mut self) {
         let world = self.world.clone();
         let control = &world.control;
+        *lock(&self.is_over) = true;
         world.store.set_faults(Faults { lost_hint: world.plan.weather.faults.lost_hint, ..Faults::calm() });
         for seam in [Seam::Log, Seam::Ledger] {
             world.store.set_out(seam, false);
@@ -209,8 +219,15 @@ impl Director {
             self.man(group);
         }
         self.sleep(SETTLING).await;
-        let began = control.now();
         world.checker.book().quiet_begins(|node| control.is_alive(node));
+        self.drain().await;
+    }
+
+    /// Waits until everything is done.
+    async fn drain(&mut self) {
+        let world = self.world.clone();
+        let control = &world.control;
+        let began = control.now();
         let relief = world.plan.ttl + Duration::from_secs(5);
         let limit = world.plan.drain_limit();
         let (mut relieved, mut pushed) = (false, None);
@@ -239,6 +256,56 @@ impl Director {
                 self.man(group);
             }
         }
+    }
+
+    // ── a death in calm weather ──
+
+    /// When all is done and nothing is wrong: a worker that runs a message dies, and another starts it soon.
+    async fn die_in_calm(&mut self, death: CalmDeath) {
+        let world = self.world.clone();
+        let control = &world.control;
+        for group in 0..world.plan.groups.len() {
+            self.man(group);
+        }
+        // Who has just come is to be a member by then.
+        self.sleep(Duration::from_secs(1)).await;
+        let topic = &world.plan.topics[0].name;
+        let headers: Headers = [(LONG, "yes")].into_iter().collect();
+        let intent = Intent { topic: topic.clone(), key: None, headers, due: None };
+        let number = world.checker.book().intended(intent);
+        let push = Push::new(Intent::payload(number)).header(LONG, "yes");
+        let Ok(id) = world.mill(NodeId::WORLD).push(topic, push).await else {
+            return world.checker.book().not_ended("a push failed in calm weather");
+        };
+        world.checker.acknowledged(&[number], &[id]);
+        let patience = control.now() + world.plan.ttl + Duration::from_secs(5);
+        let running = loop {
+            // A group with a limit may have given all of it to one that is gone.
+            let unlimited = |hand: &&Hand| {
+                let group = &world.plan.groups[hand.group];
+                hand.works(control) && group.limit.is_none() && group.rate.is_none()
+            };
+            let runs = |hand: &&Hand| world.checker.book().runs_on(hand.node, id);
+            let running = self.hands.iter().filter(unlimited).find(runs).map(|hand| hand.node);
+            if running.is_some() || control.now() > patience {
+                break running;
+            }
+            self.sleep(Duration::from_millis(20)).await;
+        };
+        if let Some(node) = running {
+            world.checker.book().dies_in_calm(node);
+            match death {
+                CalmDeath::Crash => control.crash(node),
+                CalmDeath::Freeze => control.freeze(node),
+            }
+            self.sleep(world.plan.ttl + Duration::from_secs(5)).await;
+            world.checker.book().the_dead_are_relieved();
+            control.thaw(node);
+        }
+        for group in 0..world.plan.groups.len() {
+            self.man(group);
+        }
+        self.drain().await;
     }
 
     /// Sees to it that two workers of a group are at work.
@@ -280,6 +347,17 @@ impl Director {
                     Err(error) => world.checker.book().not_ended(&format!("no status: {error}")),
                 }
             }
+        }
+        // What was pushed a moment ago is not yet old, even if it is kept for no time at all.
+        self.sleep(Duration::from_millis(100)).await;
+        for topic in &world.plan.topics {
+            if let Err(error) = mill.trim(&topic.name).await {
+                world.checker.book().not_ended(&format!("not trimmed: {error}"));
+            }
+        }
+        let topics = world.checker.book().worked_topics();
+        for topic in topics {
+            world.checker.book().nothing_needless_is_left(&topic, &world.store.messages(&topic));
         }
     }
 }

@@ -7,6 +7,7 @@ use sawmill::{MessageId, Result, Sawmill, Since};
 
 use super::people::World;
 use super::plan::{Place, Task};
+use crate::checker::Target;
 use crate::tasks::lock;
 
 /// How often a person tries again what the store refuses.
@@ -61,6 +62,7 @@ impl World {
                 paused
             }
             Task::Seek { group, topic, place } => {
+                let number = group;
                 let (group, topic) = (&self.plan.groups[group].name, &self.plan.topics[topic].name);
                 let since = match place {
                     Place::Start => Since::Start,
@@ -71,9 +73,34 @@ impl World {
                         None => Since::Start,
                     },
                 };
-                mill.seek(topic, group, since).await
+                self.seek(mill, number, topic, group, since).await
             }
         }
+    }
+
+    async fn seek(
+        &self,
+        mill: &Sawmill,
+        number: usize,
+        topic: &str,
+        group: &str,
+        since: Since,
+    ) -> Result<()> {
+        let target = match since {
+            Since::Start => Target::Start,
+            Since::Time(time) => Target::Time(time),
+            Since::Id(id) => Target::Message(id),
+            Since::Now => Target::Now,
+        };
+        let known = topic.parse().ok().and_then(|name| self.store.topic(&name));
+        if let Some(known) = &known {
+            self.checker.book().seek_begins(number, known, target);
+        }
+        mill.seek(topic, group, since).await?;
+        if known.is_some() {
+            self.checker.book().seek_acknowledged();
+        }
+        Ok(())
     }
 
     /// One of the messages that were pushed and acknowledged.

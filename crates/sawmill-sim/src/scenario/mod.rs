@@ -16,7 +16,9 @@ use crate::store::{EngineBug, Settings, SimStore};
 use crate::trace::Line;
 use director::Director;
 use people::World;
-pub use plan::{Errand, GroupPlan, Manner, MessagePlan, Place, Plan, PushPlan, Task, TopicPlan, WorkerPlan};
+pub use plan::{
+    CalmDeath, Errand, GroupPlan, Manner, MessagePlan, Place, Plan, PushPlan, Task, TopicPlan, WorkerPlan,
+};
 pub use weather::{Stroke, Trouble, Weather};
 
 /// What came of one seed.

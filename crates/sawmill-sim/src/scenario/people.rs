@@ -8,11 +8,14 @@ use sawmill::{
     WorkerBuilder,
 };
 
-use super::plan::{Manner, Plan, PushPlan, WorkerPlan};
+use super::plan::{Manner, Plan, PushPlan, SNOOZE, WorkerPlan};
 use crate::checker::{Checker, How, Intent, RunId};
 use crate::control::{Control, NodeId};
 use crate::store::SimStore;
 use crate::tasks::lock;
+
+/// The header of a message whose handler outlives the death of its worker.
+pub(super) const LONG: &str = "long";
 
 /// What everybody in a history shares.
 #[derive(Clone)]
@@ -125,13 +128,17 @@ impl World {
         let env = self.control.env(NodeId::WORLD);
         let name = &self.plan.topics[topic].name;
         while !numbers.is_empty() {
+            let began = self.control.now();
             let pushes: Vec<Push> = numbers.iter().map(|number| self.message(*number)).collect();
             let pushed = match pushes.as_slice() {
                 [one] => mill.push(name, one.clone()).await.map(|id| vec![id]),
                 _ => mill.push_many(name, pushes).await,
             };
             match pushed {
-                Ok(ids) => return self.checker.acknowledged(numbers, &ids),
+                Ok(ids) => {
+                    self.checker.book().answered(numbers, &ids, began);
+                    return self.checker.acknowledged(numbers, &ids);
+                }
                 Err(error) if error.kind() == ErrorKind::Unknown => return,
                 Err(_) => env.sleep(Duration::from_millis(300)).await,
             }
@@ -219,6 +226,10 @@ async fn handle(world: World, node: NodeId, context: Context) -> Outcome {
         std::str::from_utf8(context.payload()).ok().and_then(|text| text.rsplit(' ').next()?.parse().ok());
     let plan = number.and_then(|number: usize| world.plan.messages.get(number));
     let (takes, manner) = plan.map_or((Duration::ZERO, Manner::Done), |plan| (plan.takes, plan.manner));
+    let takes = match context.message().headers.get(LONG) {
+        Some(_) => world.plan.ttl + Duration::from_secs(8),
+        None => takes,
+    };
     // Who reads a message again fails again.
     let again = world.plan.seeks() > 0;
     let fails = |times: u32| if again { before % (times + 1) < times } else { before < times };
@@ -237,7 +248,7 @@ async fn handle(world: World, node: NodeId, context: Context) -> Outcome {
         }
         Manner::Snoozes if before == 0 => {
             telling.tell(How::Snoozed);
-            Outcome::Snooze(Duration::from_millis(700))
+            Outcome::Snooze(SNOOZE)
         }
         Manner::Dead => {
             telling.tell(How::GaveUp);

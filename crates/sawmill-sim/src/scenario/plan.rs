@@ -13,6 +13,11 @@ use crate::checker::{GroupRules, Rulebook};
 use crate::dice::Seeded;
 use crate::faults::Chance;
 
+/// For how long a handler snoozes.
+pub(super) const SNOOZE: Duration = Duration::from_millis(700);
+/// The stream of the seed that decides whether somebody dies when all is calm.
+const CALM_STREAM: u64 = 1_000;
+
 /// A history to be.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -40,6 +45,17 @@ pub struct Plan {
     pub idempotent: bool,
     /// How long after the beginning a schedule of the first topic has its one tick.
     pub tick: Option<Duration>,
+    /// Whether and how a worker dies when all is calm and everything is done.
+    pub calm_death: Option<CalmDeath>,
+}
+
+/// How a worker dies in calm weather.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CalmDeath {
+    /// Its process ends.
+    Crash,
+    /// It stands still.
+    Freeze,
 }
 
 /// A topic to be.
@@ -223,6 +239,8 @@ impl Plan {
             errands,
             idempotent,
             tick,
+            calm_death: [None, Some(CalmDeath::Crash), Some(CalmDeath::Freeze)]
+                [Seeded::new(seed, CALM_STREAM).below(3) as usize],
         }
     }
 
@@ -237,8 +255,16 @@ impl Plan {
             limit: group.limit.map(|limit| limit as usize),
             rate: group.rate.map(|rate| rate as usize),
             retries: if group.once { 0 } else { group.retries.0 },
+            immediate: group.retries.1,
+            backoff: group.backoff,
+            most_claimed: group.most_claimed,
         };
-        Rulebook { ttl: self.ttl, skew: self.trouble.skew, groups: self.groups.iter().map(group).collect() }
+        Rulebook {
+            ttl: self.ttl,
+            skew: self.trouble.skew,
+            snooze: SNOOZE,
+            groups: self.groups.iter().map(group).collect(),
+        }
     }
 
     /// How often a group is sent elsewhere.

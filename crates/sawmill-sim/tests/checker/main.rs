@@ -1,6 +1,7 @@
 //! The checker itself: hand-made histories, a right one and one wrong in each way.
 #![allow(clippy::unwrap_used)]
 
+mod promises;
 mod world;
 
 use std::time::Duration;
@@ -19,10 +20,10 @@ fn a_right_history_is_right() {
     let (first, second) = (world.push(None), world.push(Some(999)));
     let token = world.grab(0, 0, 2);
     let run = world.start(0, &first, token);
-    world.book.ended(run, How::Done);
+    world.end(run, How::Done);
     let run = world.start(0, &second, token);
     world.settle(0, token, 0, Fate::Done);
-    world.book.ended(run, How::Done);
+    world.end(run, How::Done);
     world.settle(0, token, 1, Fate::Done);
     assert_eq!(world.book.left_over(), None);
     world.book.all_is_there();
@@ -84,7 +85,7 @@ fn i3_a_second_start_under_at_most_once_is_noticed() {
     let message = world.push(None);
     let token = world.grab(0, 0, 1);
     let run = world.start(0, &message, token);
-    world.book.ended(run, How::Failed);
+    world.end(run, How::Failed);
     world.start(0, &message, token);
     assert_eq!(world.found(), Some(Invariant::AtMostOnce));
 }
@@ -95,10 +96,10 @@ fn i4_a_second_start_needs_a_failure() {
     let message = world.push(None);
     let token = world.grab(0, 0, 1);
     let run = world.start(0, &message, token);
-    world.book.ended(run, How::Failed);
+    world.end(run, How::Failed);
     let run = world.start(0, &message, token);
     assert_eq!(world.found(), None);
-    world.book.ended(run, How::Done);
+    world.end(run, How::Done);
     world.start(0, &message, token);
     assert_eq!(world.found(), Some(Invariant::AtLeastOnce));
 }
@@ -129,7 +130,7 @@ fn i6_the_next_of_a_key_waits() {
     let (first, second) = (world.push(None), world.push(None));
     let token = world.grab(0, 0, 2);
     let run = world.start(0, &first, token);
-    world.book.ended(run, How::Failed);
+    world.end(run, How::Failed);
     world.start(0, &second, token);
     assert_eq!(world.found(), Some(Invariant::Ordered));
 }
@@ -168,7 +169,7 @@ fn i7_a_dead_workers_claim_may_be_taken_and_its_late_report_counts_nothing() {
     assert_eq!(world.found(), None);
     // The dead worker writes what it knew, as if nothing had happened.
     world.state = before;
-    world.book.ended(run, How::Done);
+    world.end(run, How::Done);
     world.settle(0, token, 0, Fate::Done);
     assert_eq!(world.found(), Some(Invariant::StaleWriter));
 }
@@ -217,7 +218,7 @@ fn i10_counts_are_compared() {
     let message = world.push(None);
     let token = world.grab(0, 0, 1);
     let run = world.start(0, &message, token);
-    world.book.ended(run, How::Done);
+    world.end(run, How::Done);
     world.settle(0, token, 0, Fate::Done);
     world.book.compare("t", "g", &GroupStatus { done: 2, ..GroupStatus::default() });
     assert_eq!(world.found(), Some(Invariant::CountsConserve));
@@ -229,7 +230,7 @@ fn i10_a_tally_counts_what_was_settled() {
     let message = world.push(None);
     let token = world.grab(0, 0, 1);
     let run = world.start(0, &message, token);
-    world.book.ended(run, How::Done);
+    world.end(run, How::Done);
     world.state.tally.done += 1;
     world.settle(0, token, 0, Fate::Done);
     assert_eq!(world.found(), Some(Invariant::CountsConserve));

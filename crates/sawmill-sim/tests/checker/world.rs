@@ -8,12 +8,16 @@ use sawmill::ledger::{Entry, EntryKey, Version};
 use sawmill::log::{Position, Span};
 use sawmill::message::Headers;
 use sawmill::shard::{Fate, Grab, Report, Rules, ShardState};
-use sawmill::topic::{GroupName, Topic};
+use sawmill::topic::{GroupName, Lane, Topic};
 use sawmill::{Message, MessageId, Token, WorkerId};
-use sawmill_sim::checker::{Book, GroupRules, Intent, Invariant, Rulebook, RunId, Started, Written};
+use sawmill_sim::checker::{Book, GroupRules, How, Intent, Invariant, Rulebook, RunId, Started, Written};
 use sawmill_sim::{NodeId, Sim};
 
 pub(crate) const TTL: Duration = Duration::from_secs(2);
+pub(crate) const BACKOFF: Duration = Duration::from_secs(4);
+pub(crate) const SNOOZE: Duration = Duration::from_secs(1);
+/// The wall clock of the world when its time is 0.
+const WALL: Duration = Duration::ZERO;
 
 /// A small world: one topic with one shard, one group, and workers `a` and `b` on nodes of their own.
 pub(crate) struct World {
@@ -27,22 +31,34 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(ordered: bool, once: bool) -> Self {
-        let group = GroupRules {
+        Self::with(Self::rules(ordered, once))
+    }
+
+    /// The rules of a group that nothing limits.
+    pub(crate) fn rules(ordered: bool, once: bool) -> GroupRules {
+        GroupRules {
             name: "g".into(),
             topics: vec!["t".into()],
             ordered,
             once,
             logs_failures: false,
-            retries: 1,
+            retries: 2,
+            immediate: 1,
+            backoff: (BACKOFF, 4 * BACKOFF),
+            most_claimed: None,
             limit: None,
             rate: None,
-        };
+        }
+    }
+
+    /// A world whose one group has these rules.
+    pub(crate) fn with(group: GroupRules) -> Self {
         let sim = Sim::new(0);
-        let rules = Rulebook { ttl: TTL, skew: Duration::ZERO, groups: vec![group] };
+        let rules = Rulebook { ttl: TTL, skew: Duration::ZERO, snooze: SNOOZE, groups: vec![group] };
         let topic = Topic {
             name: "t".parse().unwrap(),
             uid: "t1".into(),
-            shards: 1,
+            shards: 2,
             retention: Duration::from_secs(60),
             drops_unread: false,
         };
@@ -55,7 +71,38 @@ impl World {
         world
     }
 
+    /// The world's wall clock.
+    pub(crate) fn wall(&self) -> Timestamp {
+        Timestamp::from_millis((WALL + self.now).as_millis() as u64)
+    }
+
+    pub(crate) fn end(&mut self, run: RunId, how: How) {
+        self.book.it_is(self.now, self.wall());
+        self.book.ended(run, how);
+    }
+
+    /// Pushes a message that another kind of push may have brought: to this shard, with this key, readable as this number.
+    pub(crate) fn push_to(&mut self, shard: u16, number: u64, key: Option<&'static str>) -> Message {
+        let key = key.map(Bytes::from);
+        let intent = Intent { topic: "t".into(), key: key.clone(), headers: Headers::default(), due: None };
+        let message = Message { key, ..message(self.book.intended(intent), None) };
+        self.book.readable(&self.topic, shard, number, &message);
+        message
+    }
+
+    /// A copy of a message comes to a lane of the group.
+    pub(crate) fn copy(&mut self, of: &Message, lane: Lane, due: Option<Timestamp>) -> Message {
+        self.book.it_is(self.now, self.wall());
+        let name = self.topic.name.lane(&group_name(), lane);
+        let lane = Topic { name, uid: format!("{lane:?}"), ..self.topic.clone() };
+        let mut copy = Message { id: MessageId::from_u128(of.id.as_u128() + 1_000), due, ..of.clone() };
+        copy.headers = [("sawmill-origin", of.origin().to_string())].into_iter().collect();
+        self.book.readable(&lane, 0, 1, &copy);
+        copy
+    }
+
     pub(crate) fn write(&mut self, node: usize, key: EntryKey, value: Option<Bytes>) {
+        self.book.it_is(self.now, self.wall());
         let old = self.versions.get(key.as_str()).cloned();
         let version = old.as_ref().map_or(1, |(version, _)| version + 1);
         match &value {
@@ -107,15 +154,16 @@ impl World {
     }
 
     pub(crate) fn start(&mut self, node: usize, message: &Message, token: Token) -> RunId {
+        self.book.it_is(self.now, self.wall());
         let started = Started {
             group: "g",
             topic: "t",
             message,
-            origin: message.id,
+            origin: message.origin(),
             token,
             node: self.nodes[node],
             at: self.now,
-            wall: Timestamp::from_millis(1_000),
+            wall: self.wall(),
         };
         self.book.started(&started, &|_| Vec::new()).0
     }

@@ -126,7 +126,9 @@ impl Foreman {
         let unwanted = Arc::new(Unwanted::named_by(&entries));
         // First told, then dropped: what comes back to the bench in between has heard of it.
         shared.site.cancels.send_replace(unwanted.clone());
-        shared.bench().cancel(&unwanted);
+        if !planted::is(Bug::CancelledInHandRuns) {
+            shared.bench().cancel(&unwanted);
+        }
         for source in &mut self.sources {
             source.cancels = counted(source).or(source.cancels);
         }
@@ -363,7 +365,7 @@ impl Foreman {
         if lost {
             let reason = "lost: its worker died, and an at-most-once group never starts a message again";
             bench.bury(ticket, |_| true, reason);
-        } else if deaths >= MOST_DEATHS {
+        } else if deaths >= MOST_DEATHS || (deaths >= 2 && planted::is(Bug::BuriedTooSoon)) {
             bench.bury(ticket, |_| true, &format!("{deaths} workers died while they held it"));
         } else if !started.is_empty() {
             let reason =

@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::ledger::Version;
 use crate::log::Record;
 use crate::message::{Message, MessageId};
+use crate::planted::{self, Bug};
 use crate::shard::{Fate, Report, ShardState};
 use crate::topic::Topic;
 use crate::unique;
@@ -202,7 +203,8 @@ impl Foreman {
     /// The names of unique messages that are settled for good are free for this group.
     async fn give_back_names(&self, failed: &[Failed], fates: &[Fate]) -> Result<()> {
         let shared = &self.shared;
-        let for_good = failed.iter().zip(fates).filter(|(_, fate)| **fate != Fate::Retried);
+        let kept = |fate: &Fate| *fate == Fate::Dead && planted::is(Bug::DeadKeepTheirNames);
+        let for_good = failed.iter().zip(fates).filter(|(_, fate)| **fate != Fate::Retried && !kept(fate));
         let mut topics: BTreeMap<usize, Vec<(&str, MessageId)>> = BTreeMap::new();
         for (Failed { item, source, .. }, _) in for_good {
             if let Some(name) = item.message.unique_name() {
@@ -222,6 +224,15 @@ impl Foreman {
     }
 }
 
+/// The wait before a retry; another one if that bug is planted.
+fn planted_wait(after: Duration) -> Duration {
+    match () {
+        () if planted::is(Bug::RetriedAtOnce) => Duration::ZERO,
+        () if planted::is(Bug::RetriedLate) => after * 4,
+        () => after,
+    }
+}
+
 /// The copy that a message leaves on a lane, if any, and what became of it.
 fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (Option<(&'a Topic, Message)>, Fate) {
     let item = &failed.item;
@@ -232,7 +243,7 @@ fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (Option<(&'
                 item.failed.saturating_add(u32::from(*counted)),
                 failures,
                 item.pass,
-                now + *after,
+                now + planted_wait(*after),
             );
             (Some((&lanes.retry, copy)), Fate::Retried)
         }

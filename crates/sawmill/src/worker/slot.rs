@@ -17,6 +17,7 @@ use crate::env::breathe;
 use crate::handler::Context;
 use crate::observe::{TARGET, event};
 use crate::outcome::Outcome;
+use crate::planted::{self, Bug};
 use crate::retry::{Failure, Next};
 use crate::shard::Fate;
 use crate::trace::HandleSpan;
@@ -215,7 +216,10 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
                 format!("snoozed for {after:?}, but an at-most-once group never starts a message again");
             return dead(reason);
         }
-        Ending::Said(Outcome::Snooze(after)) if ordered => return Verdict::Again { after, failure: None },
+        Ending::Said(Outcome::Snooze(after)) if ordered => {
+            let after = if planted::is(Bug::SnoozesInVain) { Duration::ZERO } else { after };
+            return Verdict::Again { after, failure: None };
+        }
         Ending::Said(Outcome::Snooze(after)) => {
             return Verdict::Copy(Copy::Retry { after, counted: false }, None);
         }
@@ -244,7 +248,12 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
     if once {
         return give_up(shared, start, format!("{error} (an at-most-once group does not retry)"), failure);
     }
-    let wait = match (shared.builder.retry.after(item.failed.saturating_add(1), shared.env().dice()), after) {
+    let attempt = match () {
+        () if planted::is(Bug::GivesUpEarly) => item.failed + 2,
+        () if planted::is(Bug::OneRetryMore) => item.failed,
+        () => item.failed.saturating_add(1),
+    };
+    let wait = match (shared.builder.retry.after(attempt, shared.env().dice()), after) {
         (Next::GiveUp, _) => {
             return give_up(
                 shared,

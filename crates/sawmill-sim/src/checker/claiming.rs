@@ -1,0 +1,29 @@
+//! How much a worker may have claimed.
+
+use sawmill::claim::Claim;
+
+use super::book::{Book, Mirror};
+use super::invariant::Invariant;
+use super::shards::Change;
+
+impl Book {
+    /// Invariant 15: what a worker has grabbed and not reported as settled is no more than it may claim. Claims that it took
+    /// over from others do not count: these are not its choice.
+    pub(super) fn not_too_many(&mut self, mirror: &Mirror, change: &Change<'_>, opened: &[&Claim]) {
+        let Some(most) = self.rules.groups[mirror.group].most_claimed else { return };
+        let Some(owner) = opened.first().and_then(|claim| claim.owner.clone()) else { return };
+        let others = self.mirrors.values().filter(|other| other.group == mirror.group);
+        let open = |mirror: &Mirror| -> u64 {
+            let grabbed = |claim: &&Claim| {
+                claim.owner.as_ref() == Some(&owner) && mirror.grabbed.contains(&claim.token)
+            };
+            mirror.state.claims.iter().filter(grabbed).map(Claim::open).sum()
+        };
+        let claimed = open(mirror) + others.map(open).sum::<u64>();
+        self.check(Invariant::Limited, claimed <= most as u64, |_| {
+            let what =
+                format!("{}: {owner:?} has claimed {claimed} messages, and may claim {most}", change.key);
+            (what, change.about())
+        });
+    }
+}

@@ -1,0 +1,38 @@
+//! What became of each message, and whether the counts in the ledger say the same.
+
+use sawmill::shard::{Fate, Tally};
+
+use super::book::Book;
+use super::invariant::Invariant;
+use super::shards::Change;
+
+pub(super) const ALL: [Fate; 5] = [Fate::Done, Fate::Retried, Fate::Dead, Fate::Dropped, Fate::Cancelled];
+
+impl Book {
+    /// Invariant 10: each count grows by the messages that met that end. `ends` has, for each message that was settled by this
+    /// change, what may have become of it: mostly one fate, several where that cannot be told from outside.
+    pub(super) fn counted_as_they_ended(&mut self, change: &Change<'_>, ends: &[Vec<Fate>]) {
+        let (old, new) = (change.old.tally, change.new.tally);
+        let total = new.total().saturating_sub(old.total()) == ends.len() as u64;
+        let fits = ALL.iter().all(|fate| {
+            let sure = ends.iter().filter(|possible| possible.as_slice() == [*fate]).count() as u64;
+            let most = ends.iter().filter(|possible| possible.contains(fate)).count() as u64;
+            let (before, now) = (count(&old, *fate), count(&new, *fate));
+            now >= before + sure && now <= before + most
+        });
+        self.check(Invariant::CountsConserve, total && fits, |_| {
+            let what = format!("messages ended as {ends:?}, and the tally went from {old:?} to {new:?}");
+            (format!("{}: {what}", change.key), change.about())
+        });
+    }
+}
+
+fn count(tally: &Tally, fate: Fate) -> u64 {
+    match fate {
+        Fate::Done => tally.done,
+        Fate::Retried => tally.retried,
+        Fate::Dead => tally.dead,
+        Fate::Dropped => tally.dropped,
+        Fate::Cancelled => tally.cancelled,
+    }
+}

@@ -1,0 +1,61 @@
+//! Relief: what a worker held that died runs again soon, when nothing else is wrong.
+
+use std::time::Duration;
+
+use sawmill::Token;
+
+use super::book::{Book, Place};
+use super::invariant::Invariant;
+use crate::control::NodeId;
+
+/// A claim whose worker died in calm weather.
+pub(super) struct Bereft {
+    key: String,
+    token: Token,
+    group: usize,
+    /// Its messages that were not settled.
+    places: Vec<Place>,
+    died: Duration,
+}
+
+impl Book {
+    /// A worker dies, or stands still from now on, and nothing else is wrong.
+    pub fn dies_in_calm(&mut self, node: NodeId) {
+        let mut bereft = Vec::new();
+        for (key, mirror) in &self.mirrors {
+            for claim in &mirror.state.claims {
+                let owner = claim.owner.as_ref();
+                let member = owner.and_then(|owner| self.member(mirror.group, owner.as_str()));
+                if member.is_none_or(|member| !member.there || member.node != node) {
+                    continue;
+                }
+                let numbers = (0..).zip(mirror.numbers(self, claim));
+                let open = numbers.filter(|(index, _)| !claim.done.contains(*index));
+                let places = open.map(|(_, number)| (mirror.topic, mirror.shard, number)).collect();
+                let (token, group, died) = (claim.token, mirror.group, self.now);
+                bereft.push(Bereft { key: key.clone(), token, group, places, died });
+            }
+        }
+        self.bereft.extend(bereft);
+    }
+
+    /// Invariant 11: a TTL and five seconds later, something of each claim that the dead held was started by another, or all of it
+    /// is settled. What died under at-most-once is a dead letter instead.
+    pub fn the_dead_are_relieved(&mut self) {
+        for Bereft { key, token, group, places, died } in std::mem::take(&mut self.bereft) {
+            let waits = |place: &&Place| {
+                let settled = self.mirrors.get(&key).is_some_and(|mirror| mirror.settled.contains(&place.2));
+                let mut runs = self.runs_at(group, **place);
+                !(settled || runs.any(|run| run.at > died && run.token > token))
+            };
+            let waiting = places.iter().filter(waits).count();
+            let began = waiting < places.len() || places.is_empty();
+            let since = self.now.saturating_sub(died);
+            self.check(Invariant::Drains, began, |_| {
+                let what =
+                    format!("{key}: {since:?} after its worker died nothing of claim {token} runs again");
+                (what, vec![key.clone()])
+            });
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Trimming: what every group is past goes when its retention is over, and nothing else goes.
+
+use std::time::Duration;
+
+use sawmill::Message;
+use sawmill::topic::{Lane, Topic};
+
+use super::book::Book;
+use super::invariant::Invariant;
+
+impl Book {
+    /// A message was dropped from the log: nobody may need it any more, and its retention is over.
+    pub fn trimmed(&mut self, topic: &Topic, shard: u16, number: u64, message: &Message) {
+        let index = self.topic(topic);
+        if matches!(self.topics[index].lane, Some((_, Lane::Dead))) {
+            let what = format!("the dead letter of {} was dropped", message.origin());
+            return self.wrong(Invariant::NothingLost, what, vec![message.origin().to_string()]);
+        }
+        let unsettled = self.mirrors.iter().find(|(_, mirror)| {
+            mirror.topic == index && mirror.shard == shard && !mirror.settled.contains(&number)
+        });
+        let unsettled = unsettled.map(|(key, _)| key.clone());
+        self.check(Invariant::NothingLost, unsettled.is_none(), |_| {
+            let key = unsettled.unwrap_or_default();
+            (
+                format!("{} was dropped from the log and is not settled in {key}", message.id),
+                vec![message.id.to_string(), key],
+            )
+        });
+        // Two clocks have a part in it: who pushed it says when it was made, and who trims says what time it is.
+        let (age, skew) = (self.wall.since(message.created), 2 * self.rules.skew + Duration::from_millis(1));
+        self.check(Invariant::Trimmed, age + skew >= topic.retention, |_| {
+            let what = format!(
+                "{} was dropped after {age:?}, and {} keeps messages for {:?}",
+                message.id, topic.name, topic.retention
+            );
+            (what, vec![message.id.to_string()])
+        });
+        if let Some(lying) = self.places.get_mut(&(index, shard, number)) {
+            lying.trimmed = true;
+        }
+    }
+
+    /// Invariant 20, the other half: a topic was trimmed when everything in it was settled, so that all of it that is older than
+    /// its retention is gone.
+    pub fn nothing_needless_is_left(&mut self, topic: &Topic, left: &[(u16, u64, Message)]) {
+        if matches!(topic.name.as_lane(), Some((_, Lane::Dead))) {
+            return;
+        }
+        let old = left.iter().find(|(_, _, message)| self.wall.since(message.created) > topic.retention);
+        self.check(Invariant::Trimmed, old.is_none(), |_| {
+            let what = old.map(|(shard, number, message)| {
+                let what = format!("{} is still in {}/{shard} #{number}", message.id, topic.name);
+                (format!("{what}, though nobody needs it any more"), vec![message.id.to_string()])
+            });
+            what.unwrap_or_default()
+        });
+    }
+}
