@@ -96,7 +96,11 @@ impl From<sawmill::Error> for Failure {
         };
         let is_of_store = matches!(
             error.kind(),
-            ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Full | ErrorKind::Corrupt
+            ErrorKind::Unavailable
+                | ErrorKind::Unknown
+                | ErrorKind::Full
+                | ErrorKind::Corrupt
+                | ErrorKind::Outdated
         );
         Self { code, message: error.to_string(), is_of_store }
     }
@@ -128,6 +132,7 @@ mod tests {
             (ErrorKind::Unknown, Code::Unreachable),
             (ErrorKind::Full, Code::Failed),
             (ErrorKind::Corrupt, Code::Failed),
+            (ErrorKind::Outdated, Code::Failed),
             (ErrorKind::TooLarge, Code::Failed),
             (ErrorKind::InUse, Code::Failed),
         ] {

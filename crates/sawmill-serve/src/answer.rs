@@ -75,6 +75,7 @@ fn advice(kind: ErrorKind) -> (StatusCode, &'static str) {
         }
         ErrorKind::Gone => (StatusCode::GONE, "choose what is still in the log"),
         ErrorKind::Full => (StatusCode::INSUFFICIENT_STORAGE, "make room in the store, then send it again"),
+        ErrorKind::Outdated => (StatusCode::INTERNAL_SERVER_ERROR, "upgrade the server, then send it again"),
         ErrorKind::Unknown => (
             StatusCode::SERVICE_UNAVAILABLE,
             "it may have been done: send it again if doing it twice does no harm, as with an Idempotency-Key",

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use sawmill::engine::Engine;
+use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
 use sawmill::log::Log;
-use sawmill::{Error, ErrorKind};
+use sawmill::{Error, ErrorKind, Since};
 use sawmill_sqlite::{Sqlite, SqliteEngine};
 use support::{Mount, NOW, Place, ids, later, records, topic};
 
@@ -235,4 +236,40 @@ async fn a_damaged_shard_row_stops_its_topic_and_no_other() {
     other.unwrap();
     assert_eq!(ids(&log, &broken, 0).await, [1, 2]);
     assert_eq!(ids(&log, &sound, 0).await, [3]);
+}
+
+#[tokio::test]
+async fn a_store_of_a_newer_format_is_refused_and_left_as_it_is() {
+    let place = Place::new();
+    let url = format!("sqlite:{}", place.path().display());
+    let mill = sawmill_sqlite::open(&url).await.unwrap();
+    mill.create_topic("emails").await.unwrap();
+    mill.push("emails", "Hello").await.unwrap();
+    let worker = mill.worker("emails").start(async || ()).await.unwrap();
+    worker.drained().await;
+    worker.stop().await;
+
+    // A newer program comes while this one has the store open.
+    let store = place.open();
+    let shards = EntryKey::raw("shards/");
+    for entry in store.list(&shards).await.unwrap() {
+        let value = Some(r#"{"format":99,"state":{"anything":[]}}"#.into());
+        let write = Write { key: entry.key, expect: Some(entry.version), value };
+        assert!(matches!(store.commit(write).await.unwrap(), Commit::Done(_)));
+    }
+    let newer = store.list(&shards).await.unwrap();
+    let error = mill.seek("emails", "default", Since::Start).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Outdated);
+    assert!(error.to_string().contains("format 99"), "{error}");
+
+    // From now on it could not even be opened.
+    let write = Write { key: EntryKey::format(), expect: None, value: Some(r#"{"format":99}"#.into()) };
+    store.commit(write).await.unwrap();
+    let error = sawmill_sqlite::open(&url).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Outdated);
+    assert!(error.to_string().contains("the store has format 99"), "{error}");
+    let error = mill.worker("emails").start(async || ()).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Outdated);
+    assert_eq!(store.list(&EntryKey::all_members()).await.unwrap(), []);
+    assert_eq!(store.list(&shards).await.unwrap(), newer);
 }

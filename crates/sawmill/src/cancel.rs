@@ -139,7 +139,7 @@ impl Sawmill {
         loop {
             let entry = self.ledger().get(key).await?;
             let mut state = match &entry {
-                Some(entry) => ShardState::decode(key, &entry.value)?,
+                Some(entry) => self.decode_shard(entry)?,
                 None => ShardState::default(),
             };
             let before = counter(&state);
@@ -148,7 +148,8 @@ impl Sawmill {
             }
             change(&mut state);
             let expect = entry.map(|entry| entry.version);
-            let write = Write { key: key.clone(), expect, value: Some(state.encode()) };
+            let value = self.encode_shard(&mut state);
+            let write = Write { key: key.clone(), expect, value: Some(value) };
             match self.ledger().commit(write).await? {
                 Commit::Done(_) => return Ok(()),
                 Commit::Conflict => {}

@@ -44,6 +44,7 @@ impl fmt::Display for WorkerId {
 
 /// A worker's name on a block of messages of one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// Its fencing number.
     pub token: Token,
@@ -78,6 +79,11 @@ pub struct Claim {
     /// and the others are not. Known from a journal.
     #[serde(default, skip_serializing_if = "Progress::is_empty")]
     pub started: Progress,
+    /// Of [`Format::NEXT`](crate::Format::NEXT): the token that it had when it was first written in that format.
+    #[cfg(any(test, feature = "next-format"))]
+    #[doc(hidden)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<Token>,
 }
 
 impl Claim {

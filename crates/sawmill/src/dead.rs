@@ -160,7 +160,7 @@ impl DeadLetters {
                 // The claim is in the state that was just read, and is ours: settling it cannot be refused.
                 let _ = state.settle(&keeper(), &report);
             }
-            if self.commit(version, &state).await? {
+            if self.commit(version, state).await? {
                 decided += count as usize;
             }
         }
@@ -187,7 +187,7 @@ impl DeadLetters {
             let grab = Grab { span: block.span, end: block.end, count: block.messages.len() as u32 };
             // An unordered grab is never refused.
             let _ = state.grab(&keeper(), Rules::default(), &grab);
-            self.commit(version, &state).await?;
+            self.commit(version, state).await?;
         }
     }
 
@@ -207,15 +207,16 @@ impl DeadLetters {
     async fn state(&self) -> Result<(Option<crate::ledger::Version>, ShardState)> {
         let key = EntryKey::shard(&self.dead, &readers()?, 0);
         match self.mill.ledger().get(&key).await? {
-            Some(entry) => Ok((Some(entry.version), ShardState::decode(&key, &entry.value)?)),
+            Some(entry) => Ok((Some(entry.version), self.mill.decode_shard(&entry)?)),
             None => Ok((None, ShardState::default())),
         }
     }
 
     /// True if the state was written. If not, or if nobody knows, the caller looks again.
-    async fn commit(&self, expect: Option<crate::ledger::Version>, state: &ShardState) -> Result<bool> {
+    async fn commit(&self, expect: Option<crate::ledger::Version>, mut state: ShardState) -> Result<bool> {
         let key = EntryKey::shard(&self.dead, &readers()?, 0);
-        let write = Write { key, expect, value: Some(state.encode()) };
+        let value = self.mill.encode_shard(&mut state);
+        let write = Write { key, expect, value: Some(value) };
         Ok(matches!(self.mill.ledger().commit(write).await?, Commit::Done(_)))
     }
 

@@ -109,6 +109,11 @@ impl EntryKey {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
+    /// The format of the store.
+    pub fn format() -> Self {
+        Self("store/format".to_owned())
+    }
+
     /// The settings of a group of a topic.
     pub fn group(topic: &Topic, group: &GroupName) -> Self {
         Self(format!("groups/{}/{group}", topic.uid))

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::claim::is_false;
 use crate::clock::{Moment, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::Format;
 use crate::ledger::{Entry, Version};
 use crate::message::MessageId;
 use crate::planted::{self, Bug};
@@ -41,6 +42,9 @@ pub struct Member {
     /// The messages it runs that have something to say, not all it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub running: Vec<Running>,
+    /// The newest format that its program understands.
+    #[serde(default, skip_serializing_if = "Format::is_first")]
+    pub format: Format,
 }
 
 /// How much a worker holds of its group's limit on a topic: it never uses more than its entry says.

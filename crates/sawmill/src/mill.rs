@@ -9,6 +9,7 @@ use crate::engine::{self, Capabilities, Engine, Namespace};
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Bell, Events};
+use crate::format::Formats;
 use crate::ledger::{EntryKey, Ledger, Write};
 use crate::log::Log;
 use crate::memory::MemoryEngine;
@@ -34,6 +35,7 @@ struct Inner {
     topics: Mutex<BTreeMap<TopicName, Topic>>,
     /// Names of known engines that can do exactly-once, for the error of those that cannot.
     exactly_once: Vec<&'static str>,
+    formats: Formats,
     door: Door,
 }
 
@@ -72,7 +74,8 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the store with this URL, creating or migrating what it needs.
+    /// Opens the store with this URL, creating or migrating what it needs. A store that newer programs have raised to a
+    /// [format](crate::Format) which this one does not understand is refused.
     pub async fn open(self, url: &str) -> Result<Sawmill> {
         let env = self.env.unwrap_or_else(Env::system);
         let began = env.now();
@@ -88,8 +91,15 @@ impl OpenOptions {
             ledger.ok_or_else(|| Error::invalid("this engine keeps no ledger: name another one for it"))?;
         let able = self.engines.iter().filter(|engine| engine.capabilities().exactly_once);
         let able = able.map(|engine| engine.name()).collect();
+        let mill = Sawmill::assemble(log, ledger, env.clone(), able);
+        match mill.check_format().await {
+            Err(error) if error.kind() == ErrorKind::Outdated => return Err(error),
+            // Who may not read this is told by what fails for it. Each entry says its format, too.
+            Err(error) => tracing::debug!(%error, "the store's format could not be read"),
+            Ok(()) => {}
+        }
         observe::opened(env.now().since(began));
-        Ok(Sawmill::assemble(log, ledger, env, able))
+        Ok(mill)
     }
 }
 
@@ -105,7 +115,8 @@ impl Sawmill {
         OpenOptions { engines: vec![Arc::new(MemoryEngine)], namespace: None, ledger: None, env: None }
     }
 
-    /// A log and a ledger put together by hand.
+    /// A log and a ledger put together by hand. Nothing is read: which [format](crate::Format) the store has is found out by the first
+    /// worker that joins.
     pub fn from_parts(log: Arc<dyn Log>, ledger: Arc<dyn Ledger>, env: Env) -> Self {
         Self::assemble(log, ledger, env, Vec::new())
     }
@@ -125,6 +136,7 @@ impl Sawmill {
             next_shard,
             topics: Mutex::default(),
             exactly_once,
+            formats: Formats::default(),
             door: Door::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -277,6 +289,10 @@ impl Sawmill {
         self.log().capabilities()
     }
 
+    pub(crate) fn formats(&self) -> &Formats {
+        &self.inner.formats
+    }
+
     pub(crate) fn log(&self) -> &dyn Log {
         &*self.inner.log
     }
@@ -333,7 +349,7 @@ impl Sawmill {
         for entry in self.ledger().list(&EntryKey::shards(topic, group)).await? {
             let shard: Option<usize> = entry.key.last().parse().ok();
             if let Some(place) = shard.and_then(|shard| states.get_mut(shard)) {
-                *place = ShardState::decode(&entry.key, &entry.value)?;
+                *place = self.decode_shard(&entry)?;
             }
         }
         Ok(states)

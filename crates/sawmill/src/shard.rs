@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Progress, Token, WorkerId, is_zero};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::{self, Format};
 use crate::ledger::EntryKey;
 use crate::log::{Position, Span};
 use crate::planted::{self, Bug};
@@ -41,7 +42,11 @@ const LAST_TOKEN: u64 = 1 << 62;
 
 /// What a group knows about one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ShardState {
+    /// In which format its entry is. It is never written in an older one.
+    #[serde(skip)]
+    pub format: Format,
     /// How far messages have been handed out.
     pub cursor: Position,
     /// The last token given.
@@ -57,10 +62,27 @@ pub struct ShardState {
     /// or hands one out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cancels: u32,
+    /// Of [`Format::NEXT`]: how often the entry was written in that format.
+    #[cfg(any(test, feature = "next-format"))]
+    #[doc(hidden)]
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub writes: u32,
 }
+
+/// The value of an entry in a format after the first. Programs that know no formats miss the fields of a state in it, and refuse it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Newer<State> {
+    format: Format,
+    state: State,
+}
+
+/// How the value of an entry in a format after the first begins.
+const NEWER: &[u8] = br#"{"format":"#;
 
 /// How many messages met which end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tally {
     /// Their handler said done.
     pub done: u64,
@@ -162,10 +184,7 @@ pub enum Refusal {
 impl ShardState {
     /// The state in an entry's value; no panic on whatever is stored there.
     pub fn decode(key: &EntryKey, value: &[u8]) -> Result<Self> {
-        let state: Self = serde_json::from_slice(value).map_err(|error| {
-            let what = format!("ledger entry {key} cannot be understood; was it written by a newer version?");
-            Error::new(ErrorKind::Corrupt, what).caused_by(error)
-        })?;
+        let state = Self::parse(value).map_err(|error| misunderstood(key, value, error))?;
         if state.token.0 > LAST_TOKEN {
             return Err(Error::new(
                 ErrorKind::Corrupt,
@@ -183,10 +202,45 @@ impl ShardState {
         }
     }
 
+    fn parse(value: &[u8]) -> serde_json::Result<Self> {
+        if !value.starts_with(NEWER) {
+            return serde_json::from_slice(value);
+        }
+        let Newer { format, state } = serde_json::from_slice::<Newer<Self>>(value)?;
+        Ok(Self { format, ..state })
+    }
+
     /// The value to store.
     pub fn encode(&self) -> Bytes {
         // The type has string keys and plain values only, so that writing it cannot fail.
-        serde_json::to_vec(self).unwrap_or_default().into()
+        let value = match self.format.is_first() {
+            true => serde_json::to_vec(self),
+            false => serde_json::to_vec(&Newer { format: self.format, state: self }),
+        };
+        value.unwrap_or_default().into()
+    }
+
+    /// Prepares it to be written in this format, or in the newer one that it has already.
+    pub(crate) fn raise(&mut self, format: Format) {
+        self.format = self.format.max(format);
+        #[cfg(any(test, feature = "next-format"))]
+        if self.format >= Format::NEXT {
+            self.writes = self.writes.saturating_add(1);
+            for claim in &mut self.claims {
+                claim.stamp.get_or_insert(claim.token);
+            }
+        }
+    }
+
+    /// Drops what formats after the first have, as a program would that ignores what it does not know.
+    #[doc(hidden)]
+    pub fn forget_formats(&mut self) {
+        self.format = Format::FIRST;
+        #[cfg(any(test, feature = "next-format"))]
+        {
+            self.writes = 0;
+            self.claims.iter_mut().for_each(|claim| claim.stamp = None);
+        }
     }
 
     /// True if this worker may take the next block.
@@ -215,6 +269,8 @@ impl ShardState {
             once: rules.once,
             lost: false,
             started: Progress::default(),
+            #[cfg(any(test, feature = "next-format"))]
+            stamp: None,
         });
         Ok(self.token)
     }
@@ -344,6 +400,26 @@ impl ShardState {
     pub fn needed_from(&self) -> impl Iterator<Item = &Position> {
         std::iter::once(&self.cursor).chain(self.claims.iter().map(|claim| &claim.from))
     }
+}
+
+/// The error of an entry whose value cannot be read: by its format, if that is too new.
+fn misunderstood(key: &EntryKey, value: &[u8], error: serde_json::Error) -> Error {
+    #[derive(Deserialize)]
+    struct Declared {
+        #[serde(default)]
+        format: Format,
+    }
+    let format = serde_json::from_slice(value).map_or(Format::FIRST, |Declared { format }| format);
+    if format > Format::DECODED {
+        return format::outdated(format_args!("ledger entry {key} has"), format, Format::NEWEST);
+    }
+    let what = format!(
+        "ledger entry {key}, in format {format}, cannot be understood by this program (sawmill {}), which understands formats up \
+         to {}: upgrade it, if a newer one has written this",
+        env!("CARGO_PKG_VERSION"),
+        Format::NEWEST
+    );
+    Error::new(ErrorKind::Corrupt, what).caused_by(error)
 }
 
 #[cfg(test)]

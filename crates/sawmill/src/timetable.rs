@@ -41,6 +41,7 @@ impl Scheduled {
 
 /// A schedule as it is kept in the ledger, for a person to read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Stored {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cron: Option<String>,

@@ -79,12 +79,14 @@ impl Message {
 
 /// Some of the names of a topic, as they are in one entry of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Bucket {
     names: BTreeMap<String, Taken>,
 }
 
 /// Who has a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Taken {
     id: MessageId,
     /// The message is in the log.

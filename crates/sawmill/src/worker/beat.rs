@@ -44,6 +44,7 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
         beat_at: Some(env.wall()),
         running: shared.site.notes.list(),
         in_use: in_use(shared, &holds),
+        format: shared.builder.mill.understood(),
     };
     if let Some(journal) = &shared.journal {
         // Before anything can be claimed under this id.
@@ -64,11 +65,10 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
             }
         },
     };
-    if let Some(name) = &shared.name
-        && let Err(error) = name.take(ledger, &id).await
-    {
-        if error.kind() == ErrorKind::InUse {
-            // Who has it now may be working what this worker's former self had: there is nothing to wait for.
+    if let Err(error) = may_stay(shared, &id).await {
+        if matches!(error.kind(), ErrorKind::InUse | ErrorKind::Outdated) {
+            // Who has its name now may be working what this worker's former self had, and newer programs have the store: there is
+            // nothing to wait for.
             shared.stop_because(Some(error.to_string()));
         }
         let _ = ledger.commit(Write { key, expect: Some(version), value: None }).await;
@@ -80,6 +80,16 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
     bench.join(id, lease_until);
     bench.said(&holds);
     Ok(Registered { key, member, version })
+}
+
+/// What must hold of a worker after its member entry is written.
+async fn may_stay(shared: &Shared, id: &WorkerId) -> Result<()> {
+    let mill = &shared.builder.mill;
+    mill.check_member_format().await?;
+    match &shared.name {
+        Some(name) => name.take(mill.ledger(), id).await,
+        None => Ok(()),
+    }
 }
 
 /// What the member entry says of the group's limits.

@@ -56,6 +56,7 @@ fn claim(token: u64, count: usize) -> Claim {
         once: false,
         lost: false,
         started: Progress::default(),
+        stamp: None,
     }
 }
 

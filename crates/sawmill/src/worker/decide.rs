@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::{Delivery, Shared};
 use crate::claim::{Token, WorkerId};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Commit, Entry, EntryKey, Version, Write};
+use crate::mill::Sawmill;
 use crate::planted::{self, Bug};
 use crate::shard::ShardState;
 
@@ -36,10 +37,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Commits the change, and follows it until it is decided.
-pub(super) async fn decide(shared: &Shared, change: Change) -> Decided {
-    let ledger = shared.builder.mill.ledger();
+pub(super) async fn decide(shared: &Shared, mut change: Change) -> Decided {
+    let mill = &shared.builder.mill;
+    let ledger = mill.ledger();
     let env = shared.env();
-    let value = change.state.encode();
+    let value = mill.encode_shard(&mut change.state);
     let write = Write { key: change.key.clone(), expect: change.expect, value: Some(value.clone()) };
     let began = env.now();
     let mut pause = FIRST_PAUSE;
@@ -81,10 +83,12 @@ pub(super) async fn decide(shared: &Shared, change: Change) -> Decided {
             if late || shared.abort.is_cancelled() {
                 return Decided::Failed(Error::invalid("stopped before a commit was decided"));
             }
-            match ledger.get(&change.key).await.and_then(|entry| change.landed(entry.as_ref())) {
+            match ledger.get(&change.key).await.and_then(|entry| change.landed(mill, entry.as_ref())) {
                 Ok(Landed::Yes(version, state)) => return Decided::Done(version, state),
                 Ok(Landed::Never) => return Decided::Conflict,
                 Ok(Landed::NotYet) => break,
+                // A newer program has changed it since, and this one cannot tell what was there before.
+                Err(error) if error.kind() == ErrorKind::Outdated => return Decided::Failed(error),
                 Err(error) => tracing::debug!(%error, key = %change.key, "still undecided"),
             }
             env.sleep(env.dice().jitter(pause)).await;
@@ -105,12 +109,12 @@ enum Landed {
 
 impl Change {
     /// Whether the change has taken effect, by the entry as it is now.
-    fn landed(&self, entry: Option<&Entry>) -> Result<Landed> {
+    fn landed(&self, mill: &Sawmill, entry: Option<&Entry>) -> Result<Landed> {
         if entry.map(|entry| entry.version) == self.expect {
             return Ok(Landed::NotYet);
         }
         let Some(entry) = entry else { return Ok(Landed::Never) };
-        let now = ShardState::decode(&self.key, &entry.value)?;
+        let now = mill.decode_shard(entry)?;
         // Tokens are given out by the entry itself, so another claim with this token has another owner or another block.
         let gained = self.gains.iter().all(|token| {
             let mine = self.state.claims.iter().find(|claim| claim.token == *token);

@@ -159,6 +159,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 shared.stop_because(Some(format!("there is nothing left to work: {error}")));
             }
+            // Waiting does not help: only another program can read this.
+            Err(error) if error.kind() == ErrorKind::Outdated => {
+                shared.stop_because(Some(error.to_string()));
+            }
             Err(error) => {
                 // The store is in trouble: stay alive and wait.
                 shared.saw_trouble(&mut trouble, &error, "the store cannot be used; waiting until it can");

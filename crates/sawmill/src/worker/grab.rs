@@ -193,7 +193,7 @@ impl Foreman {
         for (index, entry) in entries.await {
             match entry? {
                 Some(entry) => {
-                    let state = ShardState::decode(&entry.key, &entry.value)?;
+                    let state = shared.builder.mill.decode_shard(&entry)?;
                     let unchanged = self.sources[index].known.as_ref().map(|(version, _)| *version)
                         == Some(Some(entry.version));
                     self.sources[index].contended &= !unchanged;

@@ -73,7 +73,7 @@ impl Foreman {
             {
                 match entries.get(&self.spec(index).key) {
                     Some(entry) => {
-                        let state = ShardState::decode(&entry.key, &entry.value)?;
+                        let state = shared.builder.mill.decode_shard(entry)?;
                         self.learn(index, me, Some(entry.version), state);
                     }
                     None => self.learn(index, me, None, ShardState::default()),

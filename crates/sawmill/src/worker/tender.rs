@@ -71,6 +71,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     dead.dedup_by(|a, b| a.uid == b.uid);
     let mut topics: Vec<Tended> = shared.topics().into_iter().map(tended).collect();
     topics.extend(dead.into_iter().map(|topic| Tended { keeps_aside: false, ..tended(topic) }));
+    let mut format = FormatCheck::default();
     let mut news = News::of(shared.builder.mill.log(), topics.iter().map(|tended| &*tended.topic));
     loop {
         // All at once: an idle worker wakes once for them.
@@ -82,6 +83,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             }
         }
         let holds_any = topics.iter().any(|tended| tended.mine);
+        format.check(&shared, holds_any).await;
         let mut pause =
             next_of(&topics, |tended| Some(tended.check_at)).map_or(Duration::MAX, |at| at.since(env.now()));
         if holds_any {
@@ -102,6 +104,32 @@ pub(super) async fn run(shared: Arc<Shared>) {
             },
             // One who has gone may have had the duty.
             () = shared.tend.notified() => topics.iter_mut().for_each(|tended| tended.check_at = Moment::default()),
+        }
+    }
+}
+
+/// The look at the store's format, now and then while it is older than this program understands.
+#[derive(Default)]
+struct FormatCheck {
+    at: Moment,
+    /// What was seen of the members that do not understand it.
+    sightings: Sightings,
+}
+
+impl FormatCheck {
+    /// Learns the store's format. Who tends a topic also raises it when it can be raised.
+    async fn check(&mut self, shared: &Shared, tends: bool) {
+        let (mill, env, ttl) = (&shared.builder.mill, shared.env(), shared.builder.ttl);
+        if mill.format() >= mill.understood() || env.now() < self.at {
+            return;
+        }
+        self.at = env.now() + env.dice().jitter(ttl / 2);
+        let checked = match tends {
+            true => mill.raise_format(&mut self.sightings, ttl).await,
+            false => mill.format_is_old().await.map(|_| ()),
+        };
+        if let Err(error) = checked {
+            tracing::debug!(%error, "the store's format could not be looked at; it will be tried again");
         }
     }
 }
