@@ -155,6 +155,7 @@ fn print_summary(summary: &Summary) {
     println!("simulated time   {:>12}", format!("{} s", summary.time.as_secs()));
     println!("messages pushed  {:>12}", summary.pushed);
     println!("handler starts   {:>12}", summary.starts);
+    println!("formats raised   {:>12}", summary.formats_raised);
     println!("hash of traces   {:016x}", summary.hash);
     println!("\nfaults that struck\n{}", summary.tally);
     println!("checks by invariant\n{}", summary.checks);

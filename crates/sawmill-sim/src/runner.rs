@@ -55,6 +55,8 @@ pub struct Summary {
     pub pushed: u64,
     /// How many handlers were started.
     pub starts: u64,
+    /// How often a store's format was raised.
+    pub formats_raised: u64,
     /// Which faults struck.
     pub tally: Tally,
     /// How often each invariant was checked.
@@ -143,6 +145,7 @@ impl Summary {
         self.time += history.time;
         self.pushed += history.pushed;
         self.starts += history.starts;
+        self.formats_raised += history.formats_raised;
         self.tally += &history.tally;
         self.checks += &history.checks;
         self.hash = mix(self.hash.rotate_left(1) ^ history.hash);

@@ -41,6 +41,7 @@ fn every_kind_of_fault_strikes_within_a_hundred_seeds() {
     for kind in FaultKind::ALL {
         assert!(summary.tally.count(*kind) > 0, "{} never struck", kind.name());
     }
+    assert!(summary.formats_raised > 0, "no store got a new format");
 }
 
 #[test]

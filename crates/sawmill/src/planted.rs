@@ -70,6 +70,12 @@ bugs! {
     UniqueForgotten by 12,
     /// The id of a schedule's tick does not follow from its time.
     TickTwice by 2,
+    /// A program that is older than the format of an entry rewrites it, without what it does not know.
+    OldRewritesNew by 16,
+    /// The store's format is raised although a living member does not understand the new one.
+    FormatTooSoon by 16,
+    /// A worker that joins does not look whether it understands the store's format.
+    FormatUnseen by 16,
     /// A message is given up one failure before its retries are used up.
     GivesUpEarly by 17,
     /// What was given back under at-most-once, and never started, is taken for lost.

@@ -10,6 +10,7 @@ use sawmill::shard::ShardState;
 use sawmill::topic::{Lane, Topic};
 use sawmill::{Message, MessageId, Token};
 
+use super::formats::Formats;
 use super::invariant::{Checks, Invariant, Violation};
 use super::messages::Pushed;
 use super::relief::Bereft;
@@ -208,6 +209,8 @@ pub struct Book {
     /// The time, simulated and by the world's wall clock.
     pub(super) now: Duration,
     pub(super) wall: Timestamp,
+    /// The formats of the store, its entries and its members.
+    pub(super) formats: Formats,
     checks: Checks,
     violation: Option<Violation>,
     is_news: bool,
@@ -241,6 +244,7 @@ impl Book {
             bereft: Vec::new(),
             now: Duration::ZERO,
             wall: Timestamp::from_millis(0),
+            formats: Formats::default(),
             checks: Checks::default(),
             violation: None,
             is_news: false,

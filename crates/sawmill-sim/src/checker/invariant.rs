@@ -48,6 +48,7 @@ invariants! {
     Cancelled = 13, "what was cancelled while it waited is not started";
     Paused = 14, "a paused group starts nothing";
     Limited = 15, "a limited group runs, starts and claims no more than it may";
+    Formats = 16, "no program loses what a newer one has written, and none is left behind by a new format";
     GivenUp = 17, "a message is given up only for a cause";
     Retried = 18, "a failed message is tried again as often as its plan says, and not before its wait is over";
     OneShard = 19, "the messages of a key lie in one shard";

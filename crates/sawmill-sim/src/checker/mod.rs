@@ -10,6 +10,7 @@ mod claiming;
 mod ending;
 mod fates;
 mod flow;
+mod formats;
 mod invariant;
 mod keys;
 mod members;

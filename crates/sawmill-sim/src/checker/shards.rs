@@ -35,6 +35,7 @@ impl Book {
     /// An entry of the ledger was changed.
     pub fn committed(&mut self, written: &Written<'_>, hidden: Hidden<'_>) {
         self.version_grows(written);
+        self.format_holds(written);
         let mut parts = written.key.as_str().split('/');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("members"), ..) => self.member_written(written),
@@ -56,12 +57,12 @@ impl Book {
         hidden: Hidden<'_>,
     ) {
         let key = written.key.as_str().to_owned();
-        let decoded = written.value.map(|value| ShardState::decode(written.key, value));
+        let decoded = written.value.map(|value| decode(written.key, value));
         let Some(Ok(new)) = decoded else {
             return self.wrong(Invariant::StaleWriter, format!("{key} was deleted or damaged"), vec![key]);
         };
         // A person may have changed the entry before the topic had its first message.
-        let before = written.old.and_then(|old| ShardState::decode(written.key, &old.value).ok());
+        let before = written.old.and_then(|old| decode(written.key, &old.value).ok());
         let empty = || Mirror {
             group,
             topic,
@@ -253,6 +254,13 @@ impl Book {
             Some((owner, lane)) => owner == group && lane == Lane::Retry,
         }
     }
+}
+
+/// The state in an entry, without what formats add to it: that is checked apart.
+fn decode(key: &EntryKey, value: &[u8]) -> sawmill::Result<ShardState> {
+    let mut state = ShardState::decode(key, value)?;
+    state.forget_formats();
+    Ok(state)
 }
 
 trait Same {

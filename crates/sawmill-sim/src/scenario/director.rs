@@ -27,9 +27,9 @@ const TICKS_SINCE_1970: u32 = 1000;
 
 /// Leads a history through its acts.
 pub(super) struct Director {
-    world: World,
+    pub(super) world: World,
     dice: Seeded,
-    hands: Vec<Hand>,
+    pub(super) hands: Vec<Hand>,
     /// Pushers, and who else has something to do; each says when it is done.
     pushers: Vec<Arc<Mutex<bool>>>,
     /// Trouble is over: what it was to undo later is undone already.
@@ -119,7 +119,7 @@ impl Director {
         self.tick = Some(number);
     }
 
-    fn join(&mut self, worker: WorkerPlan) {
+    pub(super) fn join(&mut self, worker: WorkerPlan) {
         let hand = self.world.start_worker(self.hands.len(), worker);
         let skew = self.world.plan.trouble.skew.as_millis() as u64;
         if skew > 0 {
@@ -137,6 +137,7 @@ impl Director {
         while world.control.now() < end && !world.checker.failed() {
             let pause = self.dice.delay(world.plan.trouble.pause);
             self.sleep(pause.min(end.saturating_sub(world.control.now()))).await;
+            self.upgrade(world.plan.trouble.time - end.saturating_sub(world.control.now()));
             let strokes = &world.plan.trouble.strokes;
             if !strokes.is_empty() {
                 let picked = self.dice.below(strokes.len() as u64) as usize;
@@ -191,7 +192,7 @@ impl Director {
         }
     }
 
-    fn later(&self, time: Duration, what: impl FnOnce(&World) + Send + 'static) {
+    pub(super) fn later(&self, time: Duration, what: impl FnOnce(&World) + Send + 'static) {
         let (world, is_over) = (self.world.clone(), self.is_over.clone());
         self.world.control.spawn(NodeId::WORLD, async move {
             world.control.env(NodeId::WORLD).sleep(time).await;
@@ -215,6 +216,7 @@ impl Director {
             control.thaw(hand.node);
             world.store.set_cut_off(hand.node, false);
         }
+        self.upgrade(world.plan.trouble.time);
         for group in 0..world.plan.groups.len() {
             self.man(group);
         }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::{MessageId, Result, Sawmill, Since};
+use sawmill::{ErrorKind, MessageId, Result, Sawmill, Since};
 
 use super::people::World;
 use super::plan::{Place, Task};
@@ -17,6 +17,7 @@ impl World {
     /// Sends a person on all errands, one after another; says when they are done.
     pub(super) fn start_errands(&self) -> Arc<Mutex<bool>> {
         let node = self.control.add_node("person");
+        self.choose_version_of_people(node);
         let (world, mill, env) = (self.clone(), self.mill(node), self.control.env(node));
         let done = Arc::new(Mutex::new(false));
         let said = done.clone();
@@ -24,8 +25,11 @@ impl World {
             for errand in &world.plan.errands {
                 env.sleep(errand.pause).await;
                 for _ in 0..PATIENCE {
-                    if world.run_errand(&mill, errand.task).await.is_ok() {
-                        break;
+                    match world.run_errand(&mill, errand.task).await {
+                        Ok(()) => break,
+                        // However often an older program tries.
+                        Err(error) if error.kind() == ErrorKind::Outdated => break,
+                        Err(_) => {}
                     }
                     env.sleep(Duration::from_millis(300)).await;
                 }

@@ -4,6 +4,7 @@ mod director;
 mod errands;
 mod people;
 mod plan;
+mod versions;
 mod weather;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use people::World;
 pub use plan::{
     CalmDeath, Errand, GroupPlan, Manner, MessagePlan, Place, Plan, PushPlan, Task, TopicPlan, WorkerPlan,
 };
+use versions::Versions;
 pub use weather::{Stroke, Trouble, Weather};
 
 /// What came of one seed.
@@ -34,6 +36,8 @@ pub struct History {
     pub pushed: u64,
     /// How many handlers were started.
     pub starts: u64,
+    /// How often the store's format was raised.
+    pub formats_raised: u64,
     /// Which faults struck.
     pub tally: Tally,
     /// How often each invariant was checked.
@@ -66,7 +70,8 @@ pub fn run(seed: u64, options: Options) -> History {
     let store = SimStore::new(&control, settings, Faults::calm());
     let checker = Arc::new(Checker::new(&control, &store, plan.rules()));
     store.observe(checker.clone());
-    let world = World { plan, control, store: store.clone(), checker: checker.clone() };
+    let versions = Versions::of(seed);
+    let world = World { plan, control, store: store.clone(), checker: checker.clone(), versions };
     let limits = Limits { time: Duration::from_secs(100_000), steps: 5_000_000, ..Limits::default() };
     let ended = sim.run(limits, Director::new(world).direct());
     if ended != Ended::Finished(()) {
@@ -81,6 +86,7 @@ pub fn run(seed: u64, options: Options) -> History {
         time: sim.now(),
         pushed: book.acknowledged_count(),
         starts: book.starts(),
+        formats_raised: book.formats_raised(),
         tally: sim.tally(),
         checks: book.checks().clone(),
         violation: book.violation().cloned(),

@@ -9,6 +9,7 @@ use sawmill::{
 };
 
 use super::plan::{Manner, Plan, PushPlan, SNOOZE, WorkerPlan};
+use super::versions::Versions;
 use crate::checker::{Checker, How, Intent, RunId};
 use crate::control::{Control, NodeId};
 use crate::store::SimStore;
@@ -24,6 +25,7 @@ pub(super) struct World {
     pub(super) control: Control,
     pub(super) store: SimStore,
     pub(super) checker: Arc<Checker>,
+    pub(super) versions: Arc<Mutex<Versions>>,
 }
 
 /// A worker and the process it runs in.
@@ -39,12 +41,14 @@ pub(super) struct Hand {
 impl World {
     pub(super) fn mill(&self, node: NodeId) -> Sawmill {
         let (log, ledger) = (self.store.log(node), self.store.ledger(node));
-        Sawmill::from_parts(Arc::new(log), Arc::new(ledger), self.control.env(node))
+        let mill = Sawmill::from_parts(Arc::new(log), Arc::new(ledger), self.control.env(node));
+        mill.understanding(self.format(node))
     }
 
     /// Starts a worker in a process of its own.
     pub(super) fn start_worker(&self, number: usize, plan: WorkerPlan) -> Hand {
         let node = self.control.add_node(format!("worker{number}"));
+        self.choose_version(node);
         let builder = self.builder(node, number, plan);
         let hand = Hand { node, group: plan.group, worker: Arc::default(), leaving: Arc::default() };
         let (world, started) = (self.clone(), hand.clone());
@@ -61,6 +65,8 @@ impl World {
                         *lock(&started.worker) = Some(worker);
                         return;
                     }
+                    // A newer program is needed: nobody starts this one again.
+                    Err(error) if error.kind() == ErrorKind::Outdated => *lock(&started.leaving) = true,
                     Err(_) => env.sleep(Duration::from_millis(200)).await,
                 }
             }
