@@ -177,10 +177,9 @@ impl Sawmill {
         }
     }
 
-    /// Learns whether the store's format was raised. True if it is older than this program understands.
-    pub(crate) async fn format_is_old(&self) -> Result<bool> {
-        // It never goes back.
-        Ok(self.format() < self.understood() && self.stored_format().await?.1.format < self.understood())
+    /// Learns the store's format, so that entries are written in it.
+    pub(crate) async fn learn_format(&self) -> Result<()> {
+        self.stored_format().await.map(|_| ())
     }
 
     /// Raises the store's format to the newest that this program understands, if every member of every group understands it.

@@ -185,6 +185,9 @@ impl ShardState {
     /// The state in an entry's value; no panic on whatever is stored there.
     pub fn decode(key: &EntryKey, value: &[u8]) -> Result<Self> {
         let state = Self::parse(value).map_err(|error| misunderstood(key, value, error))?;
+        if state.format > Format::DECODED {
+            return Err(too_new(key, state.format));
+        }
         if state.token.0 > LAST_TOKEN {
             return Err(Error::new(
                 ErrorKind::Corrupt,
@@ -402,6 +405,10 @@ impl ShardState {
     }
 }
 
+fn too_new(key: &EntryKey, format: Format) -> Error {
+    format::outdated(format_args!("ledger entry {key} has"), format, Format::NEWEST)
+}
+
 /// The error of an entry whose value cannot be read: by its format, if that is too new.
 fn misunderstood(key: &EntryKey, value: &[u8], error: serde_json::Error) -> Error {
     #[derive(Deserialize)]
@@ -411,7 +418,7 @@ fn misunderstood(key: &EntryKey, value: &[u8], error: serde_json::Error) -> Erro
     }
     let format = serde_json::from_slice(value).map_or(Format::FIRST, |Declared { format }| format);
     if format > Format::DECODED {
-        return format::outdated(format_args!("ledger entry {key} has"), format, Format::NEWEST);
+        return too_new(key, format);
     }
     let what = format!(
         "ledger entry {key}, in format {format}, cannot be understood by this program (sawmill {}), which understands formats up \

@@ -126,7 +126,7 @@ impl FormatCheck {
         self.at = env.now() + env.dice().jitter(ttl / 2);
         let checked = match tends {
             true => mill.raise_format(&mut self.sightings, ttl).await,
-            false => mill.format_is_old().await.map(|_| ()),
+            false => mill.learn_format().await,
         };
         if let Err(error) = checked {
             tracing::debug!(%error, "the store's format could not be looked at; it will be tried again");
