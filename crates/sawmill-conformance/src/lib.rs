@@ -31,11 +31,17 @@
 //! [`history`] is for runs with real processes: it records what happened and finds what should not have. [`load`] measures what a
 //! store asks of its database; [`upgrade`] lets two versions of a program use one; [`trial`] is work that goes on while a test
 //! harms the servers it stands on; [`pair`] is for a log of one engine with the ledger of another.
+//!
+//! What workers do on an engine is in [`behaviours`] and, with processes that are killed and stand still, in [`processes`]: an engine brings
+//! a [`TestStore`](behaviours::TestStore) for them.
 
 pub mod bank;
+pub mod behaviours;
 pub mod history;
 pub mod load;
 pub mod pair;
+#[cfg(unix)]
+pub mod processes;
 pub mod trial;
 pub mod upgrade;
 

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
+use sawmill_conformance::behaviours::desk::Desk;
+use sawmill_conformance::behaviours::support::{LONG_TTL, POLL, eventually, topic};
 
-use crate::desk::Desk;
-use crate::support::{LONG_TTL, POLL, Place, eventually, topic};
+use crate::subject;
 
 #[tokio::test]
 async fn g6_no_lock_is_held_while_a_handler_runs() {
-    let place = Place::new();
+    let place = subject().place();
     let mill = place.mill().await;
     topic(&mill, "orders", 1).await;
     let desk = Desk::closed();
@@ -19,7 +20,7 @@ async fn g6_no_lock_is_held_while_a_handler_runs() {
     desk.started(1).await;
 
     // Another program needs no patience to write. Only a commit that happens at this very moment is in its way.
-    let other = Connection::open(place.path()).unwrap();
+    let other = Connection::open(place.url().strip_prefix("sqlite:").unwrap()).unwrap();
     other.busy_timeout(Duration::ZERO).unwrap();
     for key in ["a", "b", "c"] {
         eventually("another connection may write", async || other.execute_batch("BEGIN IMMEDIATE").is_ok())

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use sawmill_conformance::history::{Event, History};
+use sawmill_conformance::processes::crew::{Crew, drained, play, play_alone};
+use sawmill_conformance::processes::job::{Job, Role};
+use sawmill_conformance::processes::record::{self, assert_none};
 
-use crate::crew::{Crew, drained, play, play_alone};
-use crate::job::{Job, Role};
-use crate::place::database;
-use crate::record::{self, assert_none};
+use crate::{database, subject};
 
 const PROCESSES: usize = 4;
 const WORKERS_EACH: usize = 16;
@@ -36,7 +36,7 @@ fn sixty_four_workers_on_sixteen_shards_are_busy_as_long_as_there_is_a_backlog()
 
 /// How much of what the workers could do they did, from when all were running until the backlog was gone.
 async fn busy_percent() -> f64 {
-    let mut crew = Crew::new();
+    let mut crew = Crew::new(subject());
     let mill = crew.open_with_topic(16).await;
     let job = Job {
         workers: WORKERS_EACH,
@@ -102,18 +102,18 @@ fn ten_processes_may_open_a_new_file_at_the_same_moment() {
     const OPENERS: usize = 10;
     play(async {
         for _ in 0..5 {
-            let mut crew = Crew::new();
+            let mut crew = Crew::new(subject());
             let at = record::now() + Duration::from_millis(300).as_nanos() as u64;
             for nth in 0..OPENERS {
                 let job = Job::new(&format!("o{nth}"), crew.folder());
                 crew.start(&Job { role: Role::OpenAt(at), ..job });
             }
             crew.ended().await;
-            let file = Connection::open(database(crew.folder())).unwrap();
+            let file = Connection::open(database(&crew)).unwrap();
             let count = |sql: &str| -> i64 { file.query_row(sql, [], |row| row.get(0)).unwrap() };
             assert_eq!(count("SELECT count(*) FROM topic"), 1);
             assert_eq!(count("SELECT count(*) FROM message"), OPENERS as i64);
-            let fresh = Crew::new();
+            let fresh = Crew::new(subject());
             drop(fresh.open().await);
             assert_eq!(schema(&crew), schema(&fresh));
         }
@@ -122,7 +122,7 @@ fn ten_processes_may_open_a_new_file_at_the_same_moment() {
 
 /// Everything that says how the database is built.
 fn schema(crew: &Crew) -> (i64, Vec<String>) {
-    let file = Connection::open(database(crew.folder())).unwrap();
+    let file = Connection::open(database(crew)).unwrap();
     let version = file.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
     let mut statement = file.prepare("SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY name").unwrap();
     let lines = statement.query_map([], |row| row.get(0)).unwrap();

@@ -1,27 +1,22 @@
-//! Real processes on one store, here a file, and what really happens to processes: they are killed, they stand still, they
-//! all come at once. What the children did is read from their own records and held against what must always hold.
-//!
-//! The test program starts itself anew for each child; see [`child`] and [`crew`].
+//! Real processes on one file: those that every engine passes, and what is about files.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 #![cfg(unix)]
 
-mod child;
-mod crew;
-mod crowd;
-mod deliveries;
-mod job;
-mod journal;
-mod order;
-mod place;
-mod plug;
-mod record;
-mod stall;
-mod takeover;
+use std::path::PathBuf;
 
-/// What a child process runs. In the test program itself there is nothing for it to do.
-#[test]
-fn child() {
-    if let Some(job) = job::Job::of_this_process() {
-        child::run(job);
-    }
+use sawmill_conformance::processes::crew::Crew;
+
+mod crowd;
+mod plug;
+mod stall;
+#[path = "../store/mod.rs"]
+mod store;
+
+use store::InFile;
+
+sawmill_conformance::processes!(InFile, without(crowds));
+
+/// The file that this crew works on.
+fn database(crew: &Crew) -> PathBuf {
+    crew.url().strip_prefix("sqlite:").unwrap().into()
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use rusqlite::Connection;
 use sawmill::env::Env;
 use sawmill_conformance::history::Event;
+use sawmill_conformance::processes::crew::{Crew, drained, play};
+use sawmill_conformance::processes::job::{Job, Role};
+use sawmill_conformance::processes::record::assert_none;
 
-use crate::crew::{Crew, drained, play};
-use crate::job::{Job, Role};
-use crate::place::database;
-use crate::record::assert_none;
+use crate::{database, subject};
 
 const TIMES: u64 = 100;
 const SEED: u64 = 0x5a77_3111;
@@ -19,7 +19,7 @@ const SEED: u64 = 0x5a77_3111;
 #[test]
 fn a_process_killed_a_hundred_times_loses_nothing_that_was_acknowledged() {
     play(async {
-        let mut crew = Crew::new();
+        let mut crew = Crew::new(subject());
         let mut random = SEED;
         for nth in 0..TIMES {
             let name = format!("w{nth}");
@@ -33,7 +33,7 @@ fn a_process_killed_a_hundred_times_loses_nothing_that_was_acknowledged() {
             Env::system().sleep(Duration::from_millis(20 + next(&mut random) % 100)).await;
             crew.kill(&name);
             if nth % 10 == 9 {
-                assert_sound(&database(crew.folder()));
+                assert_sound(&database(&crew));
             }
         }
         let acknowledged = pushed(&crew);
@@ -53,7 +53,7 @@ fn a_process_killed_a_hundred_times_loses_nothing_that_was_acknowledged() {
         assert_none("lost", &history.check_nothing_lost());
         assert_none("started again without need", &history.check_second_starts_have_a_reason());
         drop(mill);
-        assert_sound(&database(crew.folder()));
+        assert_sound(&database(&crew));
         eprintln!("{TIMES} kills: {acknowledged} pushes were acknowledged, {} messages done", status.done);
     });
 }

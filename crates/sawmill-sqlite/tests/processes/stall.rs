@@ -7,11 +7,11 @@ use rusqlite::Connection;
 use sawmill::Delivery;
 use sawmill::env::Env;
 use sawmill_conformance::history::{Event, History};
+use sawmill_conformance::processes::crew::{Crew, drained, play};
+use sawmill_conformance::processes::job::{GROUP, Job, TOPIC};
+use sawmill_conformance::processes::record::{self, assert_none};
 
-use crate::crew::{Crew, drained, play};
-use crate::job::{GROUP, Job, TOPIC};
-use crate::place::database;
-use crate::record::{self, assert_none};
+use crate::{database, subject};
 
 const MESSAGES: usize = 600;
 const MOST_CLAIMED: usize = 10;
@@ -19,7 +19,7 @@ const MOST_CLAIMED: usize = 10;
 #[test]
 fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() {
     play(async {
-        let mut crew = Crew::new();
+        let mut crew = Crew::new(subject());
         let mill = crew.open_with_topic(16).await;
         let job = Job {
             delivery: Delivery::AtMostOnce,
@@ -34,7 +34,7 @@ fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() 
         crew.push(&mill, MESSAGES, 50, 0).await;
         crew.until("the first messages", |history| starts(history, 0, u64::MAX) >= 100).await;
 
-        let writer = Connection::open(database(crew.folder())).unwrap();
+        let writer = Connection::open(database(&crew)).unwrap();
         writer.execute_batch("BEGIN IMMEDIATE").unwrap();
         let stalled = record::now();
         let push = mill.push(TOPIC, "pushed while nobody can write");

@@ -1,0 +1,127 @@
+//! Cancelling: what waits never starts, what runs is told, and what is done stays done.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sawmill::{Context, ErrorKind, MessageId, Outcome, Push, RetryPolicy, Worker};
+use tokio::sync::Semaphore;
+
+use super::support::{POLL, Subject, engines, eventually, soon, topic};
+
+pub async fn a_message_that_waits_is_not_started_in_any_group(on: Subject) {
+    for (mill, _place) in engines(on).await {
+        topic(&mill, "mails", 4).await;
+        let ids = mill.push_many("mails", (0..50).map(|n| Push::new(n.to_string()))).await.unwrap();
+        // One group has begun before, the other begins afterwards.
+        let early = mill.worker("mails").group("early").start(|_: Context| async {}).await.unwrap();
+        soon("the backlog is done", early.drained()).await;
+        early.stop().await;
+        let aside = mill.push("mails", Push::new("later").after(Duration::from_secs(1))).await.unwrap();
+        let late: Vec<MessageId> = mill.push_many("mails", ["a", "b", "c"]).await.unwrap();
+        for id in [ids[7], aside, late[1]] {
+            mill.cancel("mails", id).await.unwrap();
+            mill.cancel("mails", id).await.unwrap();
+        }
+        for (group, done) in [("early", 52), ("new", 51)] {
+            let seen: Arc<Mutex<Vec<MessageId>>> = Arc::default();
+            let noted = seen.clone();
+            let worker = mill.worker("mails").group(group).poll(POLL).start(move |mail: Context| {
+                noted.lock().unwrap().push(mail.id());
+                async {}
+            });
+            let worker = worker.await.unwrap();
+            let status = async || mill.status("mails", group).await.unwrap();
+            eventually("nothing is left", async || status().await.done == done).await;
+            eventually("what is due now was cancelled", async || status().await.scheduled == 0).await;
+            soon("all is settled", worker.drained()).await;
+            worker.stop().await;
+            let seen = seen.lock().unwrap().clone();
+            assert!(![aside, late[1]].iter().any(|id| seen.contains(id)), "{group}: {seen:?}");
+            assert!(!seen.contains(&ids[7]), "{group}");
+            let cancelled = status().await.cancelled;
+            assert_eq!(cancelled, if group == "early" { 2 } else { 3 }, "what was done stays done");
+        }
+    }
+}
+
+pub async fn a_message_that_runs_is_told_dropped_and_not_tried_again(on: Subject) {
+    for (mill, _place) in engines(on).await {
+        topic(&mill, "mails", 1).await;
+        let id = mill.push("mails", Push::new("long").key("k")).await.unwrap();
+        let next = mill.push("mails", Push::new("next").key("k")).await.unwrap();
+        let (started, ran) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (tell, count) = (started.clone(), ran.clone());
+        let worker = mill.worker("mails").poll(POLL).start(move |mail: Context| {
+            let (tell, count) = (tell.clone(), count.clone());
+            async move {
+                count.fetch_add(1, Ordering::SeqCst);
+                if mail.id() == id {
+                    tell.add_permits(1);
+                    std::future::pending::<()>().await;
+                }
+                assert!(!mail.is_cancelled());
+            }
+        });
+        let worker = worker.await.unwrap();
+        soon("it runs", started.acquire()).await.unwrap().forget();
+        mill.cancel("mails", id).await.unwrap();
+        soon("its key goes on, and nothing is left", worker.drained()).await;
+        assert_eq!(ran.load(Ordering::SeqCst), 2);
+        let status = mill.status("mails", "default").await.unwrap();
+        assert_eq!((status.done, status.cancelled, status.claimed, status.retrying), (1, 1, 0, 0));
+        // What is done is done: cancelling it changes nothing.
+        mill.cancel("mails", next).await.unwrap();
+        soon("nothing is left", worker.drained()).await;
+        worker.stop().await;
+        assert_eq!(mill.status("mails", "default").await.unwrap(), status);
+    }
+}
+
+pub async fn a_message_that_waits_for_its_next_attempt_is_not_tried_again(on: Subject) {
+    for (ordered, retries) in [(false, 1), (true, 1)] {
+        for (mill, _place) in engines(on).await {
+            topic(&mill, "mails", 2).await;
+            let id = mill.push("mails", Push::new("bad").key("k")).await.unwrap();
+            // Longer than cancelling takes on a busy machine.
+            let pause = Duration::from_secs(3);
+            let policy = RetryPolicy::retries(retries).immediate(0).backoff(pause, pause);
+            let ran = Arc::new(AtomicUsize::new(0));
+            let count = ran.clone();
+            let mut builder = mill.worker("mails").poll(POLL).retry(policy);
+            if ordered {
+                builder = builder.ordered();
+            }
+            let worker: Worker = builder
+                .start(move |_: Context| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    async { Outcome::retry("no") }
+                })
+                .await
+                .unwrap();
+            eventually("it failed", async || ran.load(Ordering::SeqCst) == 1).await;
+            mill.cancel("mails", id).await.unwrap();
+            let status = async || mill.status("mails", "default").await.unwrap();
+            eventually("it is settled", async || status().await.cancelled == 1).await;
+            soon("nothing is left", worker.drained()).await;
+            worker.stop().await;
+            assert_eq!(ran.load(Ordering::SeqCst), 1, "ordered: {ordered}");
+            assert_eq!((status().await.retrying, status().await.dead), (0, 0));
+        }
+    }
+}
+
+pub async fn what_is_not_there_cannot_be_cancelled_and_is_found_by_nobody(on: Subject) {
+    for (mill, _place) in engines(on).await {
+        topic(&mill, "mails", 2).await;
+        topic(&mill, "other", 2).await;
+        let id = mill.push("other", "x").await.unwrap();
+        let error = mill.cancel("mails", id).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("nothing to cancel"), "{error}");
+        assert_eq!(mill.cancel("nowhere", id).await.unwrap_err().kind(), ErrorKind::NotFound);
+        let (topic, found) = mill.find_message(id).await.unwrap().unwrap();
+        assert_eq!((topic.name.to_string(), found.message.id), ("other".to_owned(), id));
+        assert!(mill.find_message(MessageId::from_u128(7)).await.unwrap().is_none());
+    }
+}

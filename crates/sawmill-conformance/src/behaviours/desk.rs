@@ -1,0 +1,145 @@
+//! A handler for tests: it notes what starts and ends, and lets nothing end before it is told to.
+
+use std::sync::{Arc, Mutex};
+
+use sawmill::env::Env;
+use sawmill::{Context, Handler, IntoHandler, Outcome, Timestamp};
+use tokio::sync::{Semaphore, watch};
+
+use super::support::soon;
+
+/// Where handlers of one or more workers note what they do. Clones share it.
+#[derive(Clone)]
+pub struct Desk {
+    runs: Arc<Mutex<Vec<Run>>>,
+    started: watch::Sender<usize>,
+    ended: watch::Sender<usize>,
+    gate: Arc<Semaphore>,
+}
+
+/// One call of the handler.
+#[derive(Clone)]
+pub struct Run {
+    pub worker: String,
+    pub context: Context,
+    pub at: Timestamp,
+    /// How many calls had started when this one ended.
+    pub ended_after: Option<usize>,
+}
+
+impl Run {
+    pub fn payload(&self) -> String {
+        String::from_utf8_lossy(self.context.payload()).into_owned()
+    }
+
+    pub fn key(&self) -> String {
+        self.context.key().map(|key| String::from_utf8_lossy(key).into_owned()).unwrap_or_default()
+    }
+}
+
+impl Desk {
+    /// Handlers end at once.
+    pub fn open() -> Self {
+        let desk = Self::closed();
+        desk.release_all();
+        desk
+    }
+
+    /// Handlers end when they are released.
+    pub fn closed() -> Self {
+        Self {
+            runs: Arc::default(),
+            started: watch::Sender::new(0),
+            ended: watch::Sender::new(0),
+            gate: Arc::new(Semaphore::new(0)),
+        }
+    }
+
+    /// Lets this many handlers end, those that have waited longest first.
+    pub fn release(&self, count: usize) {
+        self.gate.add_permits(count);
+    }
+
+    pub fn release_all(&self) {
+        self.release(1 << 24);
+    }
+
+    /// A handler that says done.
+    pub fn seat(&self, worker: &str) -> impl Handler {
+        self.seat_that(worker, |_| Outcome::Done)
+    }
+
+    /// A handler that says what it is told to say.
+    pub fn seat_that(
+        &self,
+        worker: &str,
+        says: impl Fn(&Context) -> Outcome + Send + Sync + 'static,
+    ) -> impl Handler {
+        let (desk, worker, says) = (self.clone(), worker.to_owned(), Arc::new(says));
+        let handler = move |context: Context| {
+            let (desk, says) = (desk.clone(), says.clone());
+            let run = Run {
+                worker: worker.clone(),
+                context: context.clone(),
+                at: Env::system().wall(),
+                ended_after: None,
+            };
+            let index = {
+                let mut runs = desk.runs.lock().unwrap();
+                runs.push(run);
+                runs.len() - 1
+            };
+            desk.started.send_modify(|started| *started += 1);
+            async move {
+                desk.gate.acquire().await.unwrap().forget();
+                {
+                    let mut runs = desk.runs.lock().unwrap();
+                    runs[index].ended_after = Some(runs.len());
+                }
+                desk.ended.send_modify(|ended| *ended += 1);
+                says(&context)
+            }
+        };
+        handler.into_handler()
+    }
+
+    /// Waits until this many calls have started in all.
+    pub async fn started(&self, count: usize) {
+        let mut started = self.started.subscribe();
+        let what = format!("{count} handlers start");
+        soon(&what, started.wait_for(|started| *started >= count)).await.unwrap();
+    }
+
+    /// Waits until this many calls have ended in all.
+    pub async fn ended(&self, count: usize) {
+        let mut ended = self.ended.subscribe();
+        let what = format!("{count} handlers end");
+        soon(&what, ended.wait_for(|ended| *ended >= count)).await.unwrap();
+    }
+
+    pub fn runs(&self) -> Vec<Run> {
+        self.runs.lock().unwrap().clone()
+    }
+
+    pub fn count(&self) -> usize {
+        *self.started.borrow()
+    }
+
+    /// What was started, in this order.
+    pub fn payloads(&self) -> Vec<String> {
+        self.runs().iter().map(Run::payload).collect()
+    }
+
+    /// What was started, sorted as numbers.
+    pub fn numbers(&self) -> Vec<usize> {
+        let mut numbers: Vec<usize> =
+            self.payloads().iter().map(|payload| payload.parse().unwrap()).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// What this worker has started.
+    pub fn runs_of(&self, worker: &str) -> Vec<Run> {
+        self.runs().into_iter().filter(|run| run.worker == worker).collect()
+    }
+}

@@ -1,0 +1,374 @@
+//! Which message starts next, and when none may: priority, pausing, limits. On the memory engine and on a real one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sawmill::env::Env;
+use sawmill::{Context, ErrorKind, Limit, Push, Sawmill, Worker};
+
+use super::desk::Desk;
+use super::support::{LONG_TTL, POLL, Place, Subject, a_while, eventually, numbered, topic};
+
+/// A store that several workers open, and what keeps it there.
+enum Shop {
+    Memory(Sawmill),
+    Real(Place),
+}
+
+impl Shop {
+    /// One on each engine.
+    async fn each(on: Subject) -> [(&'static str, Shop); 2] {
+        let memory = Sawmill::open("memory:").await.unwrap();
+        [("memory", Shop::Memory(memory)), (on.engine, Shop::Real(on.place()))]
+    }
+
+    /// The store, opened as a process of its own would where that is possible.
+    async fn mill(&self) -> Sawmill {
+        match self {
+            Shop::Memory(mill) => mill.clone(),
+            Shop::Real(place) => place.mill().await,
+        }
+    }
+}
+
+/// A worker of topic `orders` with a limit.
+async fn limited(shop: &Shop, limit: Limit, desk: &Desk, name: &str) -> Worker {
+    let worker = shop.mill().await.worker("orders").name(name).slots(8).ttl(LONG_TTL).poll(POLL).limit(limit);
+    worker.start(desk.seat(name)).await.unwrap()
+}
+
+pub async fn q10_a_topic_with_priority_goes_before_what_is_in_hand_of_another(on: Subject) {
+    for (engine, shop) in Shop::each(on).await {
+        let mill = shop.mill().await;
+        topic(&mill, "urgent", 2).await;
+        topic(&mill, "bulk", 2).await;
+        mill.push_many("bulk", (0..3000).map(|i| Push::new(format!("bulk {i}")))).await.unwrap();
+        let desk = Desk::closed();
+        let builder = mill.worker_for(["urgent", "bulk"]).slots(2).ttl(LONG_TTL).poll(POLL);
+        let worker = builder.start(desk.seat("one")).await.unwrap();
+        // It gets to know quick handlers, and has plenty of the backlog in hand.
+        desk.started(2).await;
+        desk.release(500);
+        eventually("it has plenty in hand", async || worker.state().claimed > 50).await;
+        desk.ended(500).await;
+        for round in 0..3 {
+            let urgent = format!("urgent {round}");
+            let before = desk.count();
+            mill.push("urgent", urgent.clone()).await.unwrap();
+            eventually("it is claimed", async || {
+                mill.status("urgent", "default").await.unwrap().claimed == 1
+            })
+            .await;
+            // The ledger knows of it a moment before the worker does.
+            a_while().await;
+            // Handlers that run are not interrupted; but it is next, before all else that is in hand.
+            while !desk.payloads().contains(&urgent) {
+                let ended = desk.count() - 2;
+                desk.release(1);
+                desk.ended(ended + 1).await;
+                assert!(desk.count() < before + 20, "{engine}: it does not start");
+                tokio::task::yield_now().await;
+            }
+            // It must end before the next is pushed, so that the ledger's count speaks of that one.
+            let ended = desk.count() - 2;
+            desk.release(2);
+            desk.ended(ended + 2).await;
+            eventually("it is done", async || {
+                mill.status("urgent", "default").await.unwrap().done == round + 1
+            })
+            .await;
+        }
+        desk.release_all();
+        desk.ended(3003).await;
+        worker.stop().await;
+    }
+}
+
+pub async fn q22_a_paused_group_starts_nothing_and_goes_on_when_it_is_resumed(on: Subject) {
+    for (engine, shop) in Shop::each(on).await {
+        let mill = shop.mill().await;
+        topic(&mill, "orders", 2).await;
+        topic(&mill, "others", 1).await;
+        mill.push_many("orders", numbered(0..40)).await.unwrap();
+        let desk = Desk::closed();
+        let builder = mill.worker_for(["orders", "others"]).slots(4).ttl(LONG_TTL).poll(POLL);
+        let worker = builder.start(desk.seat("one")).await.unwrap();
+        desk.started(4).await;
+        mill.pause("orders", "default").await.unwrap();
+        assert!(mill.status("orders", "default").await.unwrap().paused, "{engine}");
+        assert!(!mill.status("others", "default").await.unwrap().paused, "{engine}");
+        a_while().await;
+        let before = desk.count();
+        // What runs ends normally; nothing takes its place.
+        desk.release_all();
+        desk.ended(before).await;
+        a_while().await;
+        assert_eq!(desk.count(), before, "{engine}");
+        // For what is left there is nothing to do now, and other topics go on.
+        worker.drained().await;
+        mill.push("others", "1000").await.unwrap();
+        desk.ended(before + 1).await;
+        // Another worker that joins starts nothing either.
+        let late = Desk::open();
+        let other = shop.mill().await.worker("orders").ttl(LONG_TTL).poll(POLL);
+        let other = other.start(late.seat("late")).await.unwrap();
+        other.drained().await;
+        a_while().await;
+        assert_eq!((desk.count(), late.count()), (before + 1, 0), "{engine}");
+        // One that stops gives back what it has claimed.
+        worker.stop().await;
+        assert_eq!(mill.status("orders", "default").await.unwrap().done as usize, before, "{engine}");
+        mill.resume("orders", "default").await.unwrap();
+        assert!(!mill.status("orders", "default").await.unwrap().paused);
+        late.ended(40 - before).await;
+        other.stop().await;
+        assert_eq!(mill.status("orders", "default").await.unwrap().done, 40, "{engine}");
+    }
+}
+
+pub async fn q22_pausing_moves_no_claim(on: Subject) {
+    let place = on.place();
+    let mill = place.mill().await;
+    let orders = topic(&mill, "orders", 1).await;
+    mill.push_many("orders", (0..20).map(|i| Push::new(i.to_string()).key("k"))).await.unwrap();
+    let desk = Desk::closed();
+    let worker = mill.worker("orders").ordered().slots(2).ttl(LONG_TTL).poll(POLL);
+    let worker = worker.start(desk.seat("one")).await.unwrap();
+    desk.started(1).await;
+    eventually("some wait in line", async || worker.state().claimed > 1).await;
+    mill.pause("orders", "default").await.unwrap();
+    a_while().await;
+    desk.release_all();
+    desk.ended(1).await;
+    a_while().await;
+    let peek = super::support::Peek::new(&place, &orders, "default");
+    let id = worker.state().id;
+    let owners: Vec<_> = peek.claims().await.into_iter().map(|claim| claim.owner).collect();
+    assert!(!owners.is_empty() && owners.iter().all(|owner| *owner == id), "{owners:?}");
+    assert_eq!(desk.count(), 1);
+    mill.resume("orders", "default").await.unwrap();
+    desk.ended(20).await;
+    assert_eq!(desk.payloads(), (0..20).map(|i| i.to_string()).collect::<Vec<_>>());
+    worker.stop().await;
+}
+
+pub async fn a_group_may_be_paused_before_it_exists_and_a_topic_may_not(on: Subject) {
+    for (engine, shop) in Shop::each(on).await {
+        let mill = shop.mill().await;
+        let error = mill.pause("orders", "default").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{engine}");
+        topic(&mill, "orders", 1).await;
+        assert!(mill.pause("orders", "not a name").await.is_err());
+        mill.resume("orders", "default").await.unwrap();
+        mill.pause("orders", "default").await.unwrap();
+        mill.pause("orders", "default").await.unwrap();
+        mill.push("orders", "0").await.unwrap();
+        let (paused, free) = (Desk::open(), Desk::open());
+        let worker = mill.worker("orders").ttl(LONG_TTL).poll(POLL);
+        let one = worker.clone().start(paused.seat("one")).await.unwrap();
+        let two = worker.group("free").start(free.seat("two")).await.unwrap();
+        free.ended(1).await;
+        a_while().await;
+        assert_eq!(paused.count(), 0, "{engine}: groups share nothing");
+        mill.resume("orders", "default").await.unwrap();
+        paused.ended(1).await;
+        // A topic that is deleted takes it along.
+        one.stop().await;
+        two.stop().await;
+        mill.pause("orders", "default").await.unwrap();
+        mill.delete_topic("orders").await.unwrap();
+        topic(&mill, "orders", 1).await;
+        assert!(!mill.status("orders", "default").await.unwrap().paused, "{engine}");
+    }
+}
+
+/// Notes how many of its handlers run at once.
+#[derive(Clone, Default)]
+struct Gauge(Arc<std::sync::Mutex<(usize, usize)>>);
+
+impl Gauge {
+    fn enter(&self) {
+        let mut gauge = self.0.lock().unwrap();
+        gauge.0 += 1;
+        gauge.1 = gauge.1.max(gauge.0);
+    }
+
+    fn leave(&self) {
+        self.0.lock().unwrap().0 -= 1;
+    }
+
+    fn most(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+}
+
+pub async fn two_workers_never_run_more_than_the_limit_of_their_group(on: Subject) {
+    for (engine, shop) in Shop::each(on).await {
+        let mill = shop.mill().await;
+        topic(&mill, "orders", 4).await;
+        mill.push_many("orders", numbered(0..300)).await.unwrap();
+        let gauge = Gauge::default();
+        let mut workers: Vec<Worker> = Vec::new();
+        for name in ["one", "two", "three"] {
+            let gauge = gauge.clone();
+            let handler = move |_: Context| {
+                let gauge = gauge.clone();
+                gauge.enter();
+                async move {
+                    Env::system().sleep(Duration::from_millis(10)).await;
+                    gauge.leave();
+                }
+            };
+            let worker = shop.mill().await.worker("orders").name(name).slots(8).ttl(LONG_TTL).poll(POLL);
+            workers.push(worker.limit(Limit::running(3)).start(handler).await.unwrap());
+            // The next one comes when this one is in the middle of it, and the first leaves again.
+            eventually("it works", async || workers[0].counts().started > 10).await;
+        }
+        workers.remove(0).stop().await;
+        // How long it takes until all know of one another depends on the engine: there is work until then.
+        let mut pushed = 300;
+        eventually("each has its share", async || {
+            mill.push_many("orders", numbered(0..10)).await.unwrap();
+            pushed += 10;
+            workers.iter().all(|worker| worker.counts().done > 0)
+        })
+        .await;
+        let done = async || mill.status("orders", "default").await.unwrap().done;
+        eventually("all is done", async || done().await == pushed).await;
+        assert_eq!(gauge.most(), 3, "{engine}");
+        for worker in workers {
+            worker.stop().await;
+        }
+    }
+}
+
+pub async fn a_worker_that_joins_waits_for_what_runs_beyond_its_share(on: Subject) {
+    for (engine, shop) in Shop::each(on).await {
+        let mill = shop.mill().await;
+        topic(&mill, "orders", 4).await;
+        mill.push_many("orders", numbered(0..20)).await.unwrap();
+        let desk = Desk::closed();
+        let one = limited(&shop, Limit::running(2), &desk, "b").await;
+        desk.started(2).await;
+        let two = limited(&shop, Limit::running(2), &desk, "a").await;
+        a_while().await;
+        assert_eq!((desk.count(), two.state().claimed), (2, 0), "{engine}: both run at the first one's");
+        desk.release(1);
+        desk.started(3).await;
+        a_while().await;
+        assert_eq!((one.state().busy, two.state().busy), (1, 1), "{engine}");
+        // One that leaves leaves its share.
+        desk.release(1);
+        let (stopped, ()) = futures_join(one.stop(), async {
+            a_while().await;
+            desk.release_all();
+        })
+        .await;
+        assert!(stopped.started >= 2);
+        desk.ended(20).await;
+        assert_eq!(desk.numbers(), (0..20).collect::<Vec<_>>(), "{engine}");
+        two.stop().await;
+    }
+}
+
+async fn futures_join<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+    tokio::join!(a, b)
+}
+
+pub async fn what_others_are_to_run_is_given_back(on: Subject) {
+    for ordered in [false, true] {
+        for (engine, shop) in Shop::each(on).await {
+            let mill = shop.mill().await;
+            topic(&mill, "orders", 4).await;
+            mill.push_many("orders", numbered(0..50)).await.unwrap();
+            let desk = Desk::closed();
+            let builder = |mill: Sawmill, name: &str| {
+                let builder = mill.worker("orders").name(name).slots(4).ttl(LONG_TTL).poll(POLL);
+                let builder = if ordered { builder.ordered() } else { builder };
+                builder.limit(Limit::running(1))
+            };
+            let mut workers = Vec::new();
+            for name in ["c", "b", "a"] {
+                workers.push(builder(shop.mill().await, name).start(desk.seat(name)).await.unwrap());
+                desk.started(1).await;
+            }
+            a_while().await;
+            assert_eq!(desk.count(), 1, "{engine}");
+            desk.release_all();
+            desk.ended(50).await;
+            assert_eq!(desk.numbers(), (0..50).collect::<Vec<_>>(), "{engine}");
+            assert!(!desk.runs_of("a").is_empty(), "{engine}: the first of them has it all in the end");
+            for worker in workers {
+                worker.drained().await;
+                worker.stop().await;
+            }
+        }
+    }
+}
+
+pub async fn a_rate_holds_for_all_workers_of_a_group_together(on: Subject) {
+    for (engine, shop) in Shop::each(on).await {
+        let mill = shop.mill().await;
+        topic(&mill, "orders", 4).await;
+        mill.push_many("orders", numbered(0..60)).await.unwrap();
+        let desk = Desk::open();
+        let mut workers = Vec::new();
+        for name in ["one", "two"] {
+            workers.push(limited(&shop, Limit::per_second(40), &desk, name).await);
+        }
+        desk.ended(60).await;
+        // In no second more than the rate, and what two workers have saved up: on a busy machine it may be fewer.
+        let starts: Vec<u64> = desk.runs().iter().map(|run| run.at.as_millis()).collect();
+        for start in &starts {
+            let second = starts.iter().filter(|at| (*start..start + 1000).contains(*at)).count();
+            assert!(second <= 40 + 8, "{engine}: {second} in a second");
+        }
+        for worker in workers {
+            worker.stop().await;
+        }
+    }
+}
+
+pub async fn a_rate_of_each_key_holds_up_that_key_alone(on: Subject) {
+    for (engine, shop) in Shop::each(on).await {
+        let mill = shop.mill().await;
+        topic(&mill, "orders", 2).await;
+        let busy = (0..3).map(|i| Push::new(format!("busy {i}")).key("busy"));
+        let rest = (0..20).map(|i| Push::new(format!("rest {i}")).key(format!("key {i}")));
+        mill.push_many("orders", busy.chain(rest)).await.unwrap();
+        let desk = Desk::open();
+        let worker = mill.worker("orders").ordered().slots(4).ttl(LONG_TTL).poll(POLL);
+        let per_key = Limit::rate(1, Duration::from_millis(1500));
+        let worker = worker.limit_per_key(per_key).start(desk.seat("one")).await.unwrap();
+        desk.ended(23).await;
+        let runs = desk.runs();
+        let of_key: Vec<_> = runs.iter().filter(|run| run.key() == "busy").collect();
+        assert_eq!(
+            of_key.iter().map(|run| run.payload()).collect::<Vec<_>>(),
+            ["busy 0", "busy 1", "busy 2"]
+        );
+        for pair in of_key.windows(2) {
+            let pause = pair[1].at.since(pair[0].at);
+            assert!(pause >= Duration::from_millis(1400), "{engine}: {pause:?}");
+        }
+        assert!(runs.last().unwrap().key() == "busy", "{engine}: the others did not wait for it");
+        worker.stop().await;
+    }
+}
+
+pub async fn limits_that_make_no_sense_are_refused_with_advice(_: Subject) {
+    let mill = Sawmill::open("memory:").await.unwrap();
+    topic(&mill, "orders", 1).await;
+    let worker = || mill.worker("orders").ttl(LONG_TTL);
+    for (worker, advice) in [
+        (worker().limit(Limit::running(0)), "pause"),
+        (worker().limit(Limit::per_second(0)), "pause"),
+        (worker().limit(Limit::rate(1, Duration::ZERO)), "makes no sense"),
+        (worker().limit_per_key(Limit::per_second(1)), ".ordered()"),
+        (worker().ordered().limit_per_key(Limit::running(2)), "rate per key"),
+    ] {
+        let error = worker.start(|_: Context| async {}).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+}

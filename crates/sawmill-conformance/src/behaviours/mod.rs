@@ -1,0 +1,45 @@
+//! The behaviours that the library promises, each shown by a test that is named after its id, through the public API.
+//! `docs/behaviours.md` explains the ids.
+//!
+//! An engine brings a [`TestStore`], and [`behaviours!`](crate::behaviours) makes a test of each. Several workers are several openings of
+//! one store: to the store each is like a process of its own. What is not about the store is shown in memory as well.
+#![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
+#![allow(missing_docs, reason = "the name of a test says what it shows")]
+
+mod list;
+mod place;
+
+pub use place::{
+    Place, Seams, Subject, TestStore, check_lacks, many_threads, no_runtime, one_thread, unused_namespace,
+};
+
+pub mod batches;
+pub mod cancel;
+pub mod claims;
+pub mod databases;
+pub mod due;
+pub mod failure;
+pub mod flow;
+pub mod groups;
+pub mod handlers;
+pub mod journal;
+pub mod members;
+pub mod observing;
+pub mod pulling;
+pub mod pushing;
+pub mod schedule;
+pub mod seek;
+pub mod setup;
+pub mod shards;
+pub mod slots;
+pub mod trim;
+pub mod trouble;
+pub mod unique;
+pub mod waking;
+pub mod whereabouts;
+
+mod both;
+pub mod desk;
+mod engines;
+pub mod support;
+pub mod tap;

@@ -1,0 +1,143 @@
+//! What the tests share: ways to wait, and a look into the ledger past the library.
+
+use std::time::Duration;
+
+use sawmill::claim::Claim;
+use sawmill::env::Env;
+use sawmill::ledger::{Commit, Entry, EntryKey, Version, Write};
+use sawmill::member::Member;
+use sawmill::shard::{Rules, ShardState};
+use sawmill::{GroupName, Push, Sawmill, Topic, TopicSpec, WorkerId};
+
+use super::place::Seams;
+pub use super::place::{Place, Subject};
+use super::tap::Tap;
+
+/// How long to wait for what must happen: the machine may be busy with other things.
+const DEADLINE: Duration = Duration::from_secs(40);
+/// For workers that must not be taken for dead, however busy the machine is.
+pub const LONG_TTL: Duration = Duration::from_secs(60);
+/// For workers whose death is waited for.
+pub const SHORT_TTL: Duration = Duration::from_secs(2);
+/// How often to look when no hint comes.
+pub const POLL: Duration = Duration::from_millis(50);
+
+impl Place {
+    /// The two seams, with a tap on them; see [`Tap::mill`].
+    pub fn tap(&self) -> Tap {
+        Tap::new(self.store())
+    }
+
+    /// For each shard a key that belongs to it.
+    pub fn key_per_shard(&self, shards: u16) -> Vec<String> {
+        key_per_shard(shards, |key, shards| self.shard_of(key, shards))
+    }
+}
+
+/// Creates a topic with this many shards.
+pub async fn topic(mill: &Sawmill, name: &str, shards: u16) -> Topic {
+    let spec = TopicSpec { shards, ..TopicSpec::new(name.parse().unwrap()) };
+    mill.create_topic_with(&spec).await.unwrap()
+}
+
+/// Messages without a key, with these numbers as their payloads.
+pub fn numbered(numbers: std::ops::Range<usize>) -> Vec<Push> {
+    numbers.map(|number| Push::new(number.to_string())).collect()
+}
+
+/// For each shard a key that belongs to it.
+pub fn key_per_shard(shards: u16, shard_of: impl Fn(&[u8], u16) -> u16) -> Vec<String> {
+    let key_of =
+        |shard| (0..).map(|i| format!("key-{i}")).find(|key| shard_of(key.as_bytes(), shards) == shard);
+    (0..shards).filter_map(key_of).collect()
+}
+
+/// Waits for what must happen.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match Env::system().within(DEADLINE, future).await {
+        Some(value) => value,
+        None => panic!("this did not happen: {what}"),
+    }
+}
+
+/// Asks again and again until the answer is yes.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    soon(what, async {
+        while !holds().await {
+            Env::system().sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+/// Gives something that must not happen a fair chance to happen.
+pub async fn a_while() {
+    Env::system().sleep(Duration::from_millis(300)).await;
+}
+
+/// The ledger's entries of one group of one topic, as the store has them.
+pub struct Peek {
+    pub store: Seams,
+    pub topic: Topic,
+    pub group: GroupName,
+}
+
+impl Peek {
+    pub fn new(place: &Place, topic: &Topic, group: &str) -> Self {
+        Self { store: place.store(), topic: topic.clone(), group: group.parse().unwrap() }
+    }
+
+    pub fn key(&self, shard: u16) -> EntryKey {
+        EntryKey::shard(&self.topic, &self.group, shard)
+    }
+
+    /// A shard's entry; the default if there is none.
+    pub async fn shard(&self, shard: u16) -> (Option<Version>, ShardState) {
+        match self.store.ledger.get(&self.key(shard)).await.unwrap() {
+            Some(entry) => (Some(entry.version), ShardState::decode(&entry.key, &entry.value).unwrap()),
+            None => (None, ShardState::default()),
+        }
+    }
+
+    pub async fn shards(&self) -> Vec<ShardState> {
+        let entries = self.store.ledger.list(&EntryKey::shards(&self.topic, &self.group)).await.unwrap();
+        entries.iter().map(|entry| ShardState::decode(&entry.key, &entry.value).unwrap()).collect()
+    }
+
+    pub async fn claims(&self) -> Vec<Claim> {
+        self.shards().await.into_iter().flat_map(|state| state.claims).collect()
+    }
+
+    pub async fn members(&self) -> Vec<Entry> {
+        self.store.ledger.list(&EntryKey::members(&self.group)).await.unwrap()
+    }
+
+    pub async fn member_ids(&self) -> Vec<String> {
+        self.members().await.iter().map(|entry| entry.key.last().to_owned()).collect()
+    }
+
+    /// Adds a member that does nothing and never beats again.
+    pub async fn join_silently(&self, name: &str) -> WorkerId {
+        let member = Member { beat: 1, slots: 1, ttl_ms: 10_000, ..Member::default() };
+        let key = EntryKey::member(&self.group, name);
+        let write = Write { key, expect: None, value: Some(member.encode()) };
+        assert!(matches!(self.store.ledger.commit(write).await.unwrap(), Commit::Done(_)));
+        WorkerId::new(name)
+    }
+
+    /// Takes over all claims of a shard, as another worker would that has declared their owners dead.
+    pub async fn take_over(&self, shard: u16, by: &WorkerId, rules: Rules) -> Vec<Claim> {
+        let (expect, mut state) = self.shard(shard).await;
+        let claims = state.adopt(by, rules, |_| true);
+        assert!(!claims.is_empty(), "there is nothing to take over in {state:?}");
+        let write = Write { key: self.key(shard), expect, value: Some(state.encode()) };
+        assert!(matches!(self.store.ledger.commit(write).await.unwrap(), Commit::Done(_)));
+        claims
+    }
+}
+
+/// A store of each engine that these tests know: in memory, and on a real one with the place it lives in.
+pub async fn engines(on: Subject) -> Vec<(Sawmill, Option<Place>)> {
+    let place = on.place();
+    vec![(Sawmill::open("memory:").await.unwrap(), None), (place.mill().await, Some(place))]
+}

@@ -1,0 +1,158 @@
+//! Trouble: the coordinator is lost, the store is down, a worker dies, everything is restarted.
+
+use sawmill::env::Env;
+use sawmill::{Delivery, Push};
+
+use super::desk::Desk;
+use super::support::{POLL, Peek, Place, SHORT_TTL, Subject, a_while, eventually, numbered, soon, topic};
+
+pub async fn q5_without_its_coordinator_a_worker_starts_nothing_and_goes_on_when_it_is_back(on: Subject) {
+    let place = on.place();
+    let tap = place.tap();
+    let mill = place.mill().await;
+    topic(&mill, "orders", 1).await;
+    let desk = Desk::closed();
+    let worker =
+        tap.mill().worker("orders").slots(2).ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    let me = worker.state().id;
+    mill.push_many("orders", ["0", "1", "2"].map(|payload| Push::new(payload).key("k"))).await.unwrap();
+    desk.started(1).await;
+    eventually("two more are in hand", async || worker.state().claimed == 3).await;
+
+    // Only the ledger is gone; the log still answers. When a TTL is over, others may have declared it dead.
+    tap.ledger_is_down(true);
+    Env::system().sleep(SHORT_TTL).await;
+    desk.release(1);
+    desk.ended(1).await;
+    mill.push("orders", "3").await.unwrap();
+    a_while().await;
+    assert_eq!(desk.payloads(), ["0"], "a slot is free, there are messages in hand, and none is started");
+    let refused = tap.refused();
+    eventually("it keeps trying", async || tap.refused() > refused + 3).await;
+    assert_eq!(desk.count(), 1);
+
+    tap.ledger_is_down(false);
+    desk.release_all();
+    desk.ended(4).await;
+    eventually("all is done", async || mill.status("orders", "default").await.unwrap().done == 4).await;
+    assert_eq!(desk.numbers(), [0, 1, 2, 3], "nobody took over, so that nothing is run twice");
+    assert_eq!(worker.state().id, me);
+    worker.stop().await;
+}
+
+pub async fn q14_when_the_store_is_down_the_worker_stays_alive_and_waits(on: Subject) {
+    let place = on.place();
+    let tap = place.tap();
+    let mill = place.mill().await;
+    topic(&mill, "orders", 2).await;
+    let desk = Desk::closed();
+    let worker =
+        tap.mill().worker("orders").slots(2).ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    mill.push("orders", "0").await.unwrap();
+    desk.started(1).await;
+
+    tap.is_down(true);
+    desk.release_all();
+    desk.ended(1).await;
+    mill.push("orders", "1").await.unwrap();
+    Env::system().sleep(SHORT_TTL).await;
+    let refused = tap.refused();
+    eventually("it keeps trying", async || tap.refused() > refused + 3).await;
+    let ended = Env::system().within(POLL, worker.ended()).await;
+    assert_eq!((ended, desk.count()), (None, 1));
+    assert_eq!(mill.status("orders", "default").await.unwrap().done, 0);
+
+    tap.is_down(false);
+    desk.ended(2).await;
+    eventually("both are done", async || mill.status("orders", "default").await.unwrap().done == 2).await;
+    assert_eq!(desk.numbers(), [0, 1], "what ended meanwhile is reported, not run again");
+    worker.stop().await;
+}
+
+pub async fn g10_at_most_once_a_death_loses_what_was_claimed_and_no_more(on: Subject) {
+    for most in [1, 4] {
+        let place = on.place();
+        let tap = place.tap();
+        let mill = place.mill().await;
+        topic(&mill, "orders", 2).await;
+        let ids = mill.push_many("orders", numbered(0..12)).await.unwrap();
+        let once = |mill: &sawmill::Sawmill| {
+            mill.worker("orders").delivery(Delivery::AtMostOnce).slots(8).ttl(SHORT_TTL).poll(POLL)
+        };
+        let (doomed, desk) = (Desk::closed(), Desk::open());
+        let dying = once(&tap.mill()).most_claimed(most).start(doomed.seat("dying")).await.unwrap();
+        doomed.started(most).await;
+        tap.is_down(true);
+        assert_eq!(dying.state().claimed, most, "how much may be lost is a setting");
+
+        let worker = once(&mill).start(desk.seat("living")).await.unwrap();
+        let dead = mill.dead_letters("orders", "default").await.unwrap();
+        eventually("the lost are known", async || dead.list(100).await.unwrap().len() == most).await;
+        desk.ended(12 - most).await;
+        worker.drained().await;
+        let mut all = [doomed.numbers(), desk.numbers()].concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..12).collect::<Vec<_>>(), "nothing was started twice");
+        let mut lost = Vec::new();
+        for letter in dead.list(100).await.unwrap() {
+            assert!(letter.reason().contains("lost"), "{}", letter.reason());
+            lost.push(letter.id());
+        }
+        lost.sort_unstable();
+        let mut held: Vec<_> = doomed.runs().iter().map(|run| run.context.id()).collect();
+        held.sort_unstable();
+        assert_eq!(lost, held);
+        assert!(lost.iter().all(|id| ids.contains(id)));
+        let status = mill.status("orders", "default").await.unwrap();
+        assert_eq!((status.done, status.dead), (12 - most as u64, most as u64), "{status:?}");
+        worker.stop().await;
+    }
+}
+
+/// A process of its own, that is killed when it has done what it is to do: nothing says goodbye.
+fn life(place: &Place, deeds: impl AsyncFnOnce(&Place)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(deeds(place));
+}
+
+pub fn q8_progress_survives_restarts_of_everything(on: Subject) {
+    let place = on.place();
+    let (first, second, third) = (Desk::closed(), Desk::open(), Desk::open());
+    life(&place, async |place| {
+        let mill = place.mill().await;
+        let topic = topic(&mill, "orders", 1).await;
+        let peek = Peek::new(place, &topic, "default");
+        mill.push_many("orders", numbered(0..20)).await.unwrap();
+        let builder = mill.worker("orders").slots(8).ttl(SHORT_TTL).poll(POLL);
+        let _worker = builder.start(first.seat("one")).await.unwrap();
+        first.started(8).await;
+        first.release(6);
+        first.ended(6).await;
+        eventually("six are on record", async || peek.shard(0).await.1.tally.done == 6).await;
+    });
+    let done: Vec<_> =
+        first.runs().iter().filter(|run| run.ended_after.is_some()).map(|run| run.payload()).collect();
+    assert_eq!(done.len(), 6);
+
+    life(&place, async |place| {
+        let mill = place.mill().await;
+        assert_eq!(mill.status("orders", "default").await.unwrap().done, 6);
+        let builder = mill.worker("orders").slots(8).ttl(SHORT_TTL).poll(POLL);
+        let worker = builder.start(second.seat("two")).await.unwrap();
+        second.ended(14).await;
+        eventually("all is done", async || mill.status("orders", "default").await.unwrap().done == 20).await;
+        soon("nothing is left", worker.drained()).await;
+    });
+    let again: Vec<_> = second.payloads().into_iter().filter(|payload| done.contains(payload)).collect();
+    assert_eq!((again.len(), second.count()), (0, 14), "{again:?} were done before");
+
+    life(&place, async |place| {
+        let mill = place.mill().await;
+        let worker =
+            mill.worker("orders").ttl(SHORT_TTL).poll(POLL).start(third.seat("three")).await.unwrap();
+        soon("nothing is left", worker.drained()).await;
+        worker.stop().await;
+        assert_eq!(mill.status("orders", "default").await.unwrap().done, 20);
+    });
+    assert_eq!(third.count(), 0);
+}

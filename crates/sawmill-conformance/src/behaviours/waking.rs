@@ -1,0 +1,152 @@
+//! Waiting and waking: by hints at once, without them by polling, and ever more seldom while there is nothing to do.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sawmill::clock::{Clock, Moment, SystemClock, Timestamp};
+use sawmill::dice::SystemDice;
+use sawmill::env::{Env, Spawn};
+
+use super::desk::Desk;
+use super::support::{LONG_TTL, POLL, Subject, a_while, eventually, numbered, soon, topic};
+
+type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+struct TestSpawn;
+
+impl Spawn for TestSpawn {
+    fn spawn(&self, task: Task) {
+        Env::system().spawn(task);
+    }
+}
+
+/// A clock that stands still: whoever waits for time to pass waits for ever.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Moment {
+        Moment::default()
+    }
+    fn wall(&self) -> Timestamp {
+        SystemClock.wall()
+    }
+    fn sleep(&self, _: Duration) -> Task {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// A clock that notes how long it is asked to wait.
+#[derive(Clone, Default)]
+struct Noting(Arc<Mutex<Vec<Duration>>>);
+
+impl Clock for Noting {
+    fn now(&self) -> Moment {
+        SystemClock.now()
+    }
+    fn wall(&self) -> Timestamp {
+        SystemClock.wall()
+    }
+    fn sleep(&self, duration: Duration) -> Task {
+        self.0.lock().unwrap().push(duration);
+        SystemClock.sleep(duration)
+    }
+}
+
+pub async fn f11_a_push_wakes_a_waiting_worker(on: Subject) {
+    let place = on.place();
+    let tap = place.tap();
+    let mill = place.mill().await;
+    topic(&mill, "orders", 4).await;
+    // No timer will ever wake this worker.
+    let still = tap.mill_in(Env::new(Still, SystemDice, TestSpawn));
+    let desk = Desk::open();
+    let worker = still.worker("orders").slots(2).ttl(LONG_TTL).start(desk.seat("one")).await.unwrap();
+    soon("it has nothing to do", worker.drained()).await;
+    for count in 1..=5 {
+        mill.push("orders", "0").await.unwrap();
+        desk.ended(count).await;
+    }
+    worker.abort().await;
+}
+
+pub async fn f11_polling_is_the_fallback_when_every_hint_is_lost(on: Subject) {
+    let place = on.place();
+    let tap = place.tap();
+    let mill = place.mill().await;
+    topic(&mill, "orders", 4).await;
+    tap.is_deaf();
+    let desk = Desk::open();
+    let deaf = tap.mill();
+    let worker =
+        deaf.worker("orders").slots(2).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    soon("it has nothing to do", worker.drained()).await;
+    for count in 1..=5 {
+        mill.push("orders", "0").await.unwrap();
+        desk.ended(count).await;
+    }
+    worker.stop().await;
+}
+
+pub async fn f13_a_full_block_is_followed_by_the_next_one_and_a_drained_shard_is_left_alone(on: Subject) {
+    let place = on.place();
+    let tap = place.tap();
+    let mill = place.mill().await;
+    let topic = topic(&mill, "orders", 1).await;
+    mill.push_many("orders", numbered(0..50)).await.unwrap();
+    tap.is_deaf();
+    // Neither a timer nor a hint tells this worker to look again: it does so because its blocks were full.
+    let still = tap.mill_in(Env::new(Still, SystemDice, TestSpawn));
+    let desk = Desk::open();
+    let builder = still.worker("orders").slots(2).most_claimed(5).ttl(LONG_TTL);
+    let worker = builder.start(desk.seat("one")).await.unwrap();
+    desk.ended(50).await;
+    assert_eq!(desk.numbers(), (0..50).collect::<Vec<_>>());
+    assert!(tap.reads(&topic).len() >= 10, "in blocks of five at most");
+
+    // Now the shard is drained. It waits, although there would be something to find.
+    eventually("it is idle", async || worker.state().claimed == 0).await;
+    a_while().await;
+    let reads = tap.reads(&topic).len();
+    mill.push("orders", "50").await.unwrap();
+    a_while().await;
+    assert_eq!((tap.reads(&topic).len(), desk.count()), (reads, 50));
+    worker.abort().await;
+}
+
+pub async fn q18_idle_waiting_backs_off_with_jitter_and_resets_on_work(on: Subject) {
+    let place = on.place();
+    let tap = place.tap();
+    let mill = place.mill().await;
+    let topic = topic(&mill, "orders", 1).await;
+    tap.is_deaf();
+    let (desk, noting) = (Desk::open(), Noting::default());
+    let idle = tap.mill_in(Env::new(noting.clone(), SystemDice, TestSpawn));
+    let poll = Duration::from_millis(1280);
+    let worker =
+        idle.worker("orders").slots(1).ttl(LONG_TTL).poll(poll).start(desk.seat("one")).await.unwrap();
+    let gaps = |from: usize| -> Vec<Duration> {
+        tap.reads(&topic)[from..].windows(2).map(|pair| pair[1].since(pair[0])).collect()
+    };
+
+    // While nothing comes, the reads of the log get ever more seldom.
+    eventually("it has backed off", async || gaps(0).last().is_some_and(|gap| *gap > poll / 2)).await;
+    let idle = gaps(0);
+    assert!(idle.len() >= 5, "{idle:?}");
+    let (first, last) = (idle[..3].iter().min().unwrap(), idle[idle.len() - 1]);
+    assert!(4 * *first < last, "{idle:?}");
+
+    // Work resets that.
+    let before = tap.reads(&topic).len();
+    mill.push("orders", "0").await.unwrap();
+    desk.ended(1).await;
+    eventually("it looks often again", async || gaps(before).len() >= 4).await;
+    let awake = gaps(before);
+    assert!(awake[1..3].iter().any(|gap| 2 * *gap < last), "{awake:?} after {idle:?}");
+    worker.stop().await;
+
+    // No two waits are the same, so that many workers do not look in step.
+    let waits = noting.0.lock().unwrap().clone();
+    let short: Vec<Duration> = waits.into_iter().filter(|wait| *wait < poll / 2).collect();
+    let odd = short.iter().filter(|wait| wait.as_nanos() % 1_000_000 != 0).count();
+    assert!(2 * odd > short.len(), "{short:?}");
+}

@@ -1,0 +1,129 @@
+//! A child process: opens the store, works or pushes, and records what it does. It ends when it is told to stop, or
+//! when the test that started it is gone.
+
+use std::fs;
+use std::io::BufRead;
+use std::thread;
+use std::time::Duration;
+
+use sawmill::env::Env;
+use sawmill::{Context, Push, Sawmill, Worker};
+use tokio::sync::oneshot;
+
+use super::job::{GROUP, Job, Role, TOPIC, open};
+use super::record::{self, Record};
+use crate::behaviours::Subject;
+
+/// What the test writes to a child's standard input to end it.
+pub const STOP: &str = "stop";
+
+/// Does the job of this process, if it is a child.
+pub fn run_job(on: Subject) {
+    if let Some(job) = Job::of_this_process() {
+        run(on, &job);
+    }
+}
+
+fn run(on: Subject, job: &Job) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let told = listen();
+    runtime.block_on(async {
+        match job.role {
+            Role::Worker => work(on, job, told).await,
+            Role::PushAndWork => push_and_work(on, job).await,
+            Role::OpenAt(at) => open_at(on, job, at).await,
+        }
+    });
+}
+
+/// Completes when the child is told to stop. A test that is gone closes the input, and that ends the process.
+fn listen() -> oneshot::Receiver<()> {
+    let (tell, told) = oneshot::channel();
+    thread::spawn(move || {
+        let mut tell = Some(tell);
+        for line in std::io::stdin().lock().lines() {
+            if line.is_ok_and(|line| line == STOP)
+                && let Some(tell) = tell.take()
+            {
+                let _ = tell.send(());
+            }
+        }
+        std::process::exit(3);
+    });
+    told
+}
+
+async fn work(on: Subject, job: &Job, told: oneshot::Receiver<()>) {
+    let mill = open(on, &job.folder).await;
+    let mut workers = Vec::new();
+    for nth in 0..job.workers {
+        let name = if job.workers == 1 { job.name.clone() } else { format!("{}.{nth}", job.name) };
+        workers.push(start(job, &mill, name).await);
+    }
+    told.await.unwrap();
+    let mut report = String::new();
+    for worker in workers {
+        let counts = worker.stop().await;
+        report.push_str(&format!("{counts:?}\n"));
+    }
+    fs::write(job.folder.join(format!("{}.counts", job.name)), report).unwrap();
+}
+
+/// Starts a worker whose handler records when it starts and when it ends.
+async fn start(job: &Job, mill: &Sawmill, name: String) -> Worker {
+    let record = Record::open(&job.folder, &name);
+    let mut builder =
+        mill.worker(TOPIC).group(GROUP).name(&name).slots(job.slots).ttl(job.ttl).delivery(job.delivery);
+    if job.ordered {
+        builder = builder.ordered();
+    }
+    if let Some(most) = job.most_claimed {
+        builder = builder.most_claimed(most);
+    }
+    if job.journal {
+        builder = builder.journal(job.folder.join(format!("{name}.journal")));
+    }
+    let (work, stuck) = (job.work, job.stuck.clone());
+    let handler = move |context: Context| {
+        let (record, name) = (record.clone(), name.clone());
+        let is_stuck = stuck.as_ref().is_some_and(|stuck| stuck.as_bytes() == context.payload());
+        async move {
+            record.started(&context, &name);
+            if is_stuck {
+                std::future::pending::<()>().await;
+            }
+            if !work.is_zero() {
+                Env::system().sleep(work).await;
+            }
+            record.finished(&context, &name);
+        }
+    };
+    builder.start(handler).await.unwrap()
+}
+
+/// Pushes as fast as it is acknowledged, several at a time and one at a time in turn, and works what is there.
+async fn push_and_work(on: Subject, job: &Job) {
+    let mill = open(on, &job.folder).await;
+    mill.create_topic(TOPIC).await.unwrap();
+    let _worker = start(job, &mill, job.name.clone()).await;
+    let record = Record::open(&job.folder, &format!("{}-pushes", job.name));
+    for round in 0u64.. {
+        let batch: Vec<Push> = (0..round % 7).map(|nth| Push::new(format!("{round} {nth}"))).collect();
+        for id in mill.push_many(TOPIC, batch).await.unwrap() {
+            record.pushed(id, None);
+        }
+        // Its worker and the disk are to get their turn.
+        Env::system().sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Waits without giving the processor away, so that all children open at the same moment.
+async fn open_at(on: Subject, job: &Job, at: u64) {
+    while record::now() < at {
+        std::hint::spin_loop();
+    }
+    let mill = open(on, &job.folder).await;
+    mill.create_topic(TOPIC).await.unwrap();
+    let id = mill.push(TOPIC, job.name.clone()).await.unwrap();
+    Record::open(&job.folder, &job.name).pushed(id, None);
+}

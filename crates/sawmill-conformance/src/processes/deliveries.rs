@@ -1,0 +1,115 @@
+//! How often a message is run when processes join, are killed, and stand still.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::behaviours::Subject;
+use crate::history::{Event, History, Recorded};
+use sawmill::{Delivery, MessageId, Sawmill, Which};
+
+use super::crew::{Crew, drained, finished_by, play};
+use super::job::{GROUP, Job, TOPIC};
+use super::record::assert_none;
+
+const MESSAGES: usize = 1_500;
+/// The most that one process may have claimed, and so the most that its death may lose.
+const MOST_CLAIMED: usize = 10;
+
+pub fn g7_at_most_once_no_message_is_started_twice_whatever_happens_to_processes(on: Subject) {
+    play(async {
+        let (mut crew, mill) = live_through_it(on, Delivery::AtMostOnce).await;
+        let status = drained(&mill).await;
+        assert_eq!(status.done + status.dead, MESSAGES as u64, "{status:?}");
+        let letters = mill.dead_letters(TOPIC, GROUP).await.unwrap();
+        let lost = letters.list(usize::MAX).await.unwrap();
+        assert_eq!(lost.len() as u64, status.dead);
+        assert!(lost.iter().all(|letter| letter.reason().starts_with("lost")), "{:?}", lost.first());
+        assert!(lost.len() <= 2 * MOST_CLAIMED, "g10: {} were lost", lost.len());
+        for letter in &lost {
+            crew.record.note(Event::Dead { id: letter.id() });
+        }
+        let history = crew.history();
+        assert_none("lost without a word", &history.check_nothing_lost());
+        assert_none("invented", &history.check_nothing_invented());
+        assert_none("started twice", &history.check_at_most_once());
+
+        // A person decides that they are to be run after all.
+        assert_eq!(letters.resend(Which::All).await.unwrap(), lost.len());
+        let status = drained(&mill).await;
+        assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
+        crew.stop().await;
+        let first_life = history.events().len();
+        let starts = starts(&crew.history());
+        let resent: Vec<MessageId> = lost.iter().map(|letter| letter.id()).collect();
+        for (id, count) in &starts {
+            assert!(*count <= 1 + usize::from(resent.contains(id)), "{id} was started {count} times");
+        }
+        let done: Vec<Recorded> = crew.history().events()[first_life..].to_vec();
+        let done = History::new(done);
+        let finished = |id: &MessageId| {
+            let by = |event: &Event| matches!(event, Event::Finished { id: done, .. } if done == id);
+            done.events().iter().any(|recorded| by(&recorded.event))
+        };
+        assert!(resent.iter().all(finished), "what was resent is done");
+        eprintln!("at most once: {} of {MESSAGES} were lost, and done after they were resent", lost.len());
+    });
+}
+
+pub fn at_least_once_nothing_is_lost_and_nothing_is_repeated_without_need(on: Subject) {
+    play(async {
+        let (mut crew, mill) = live_through_it(on, Delivery::AtLeastOnce).await;
+        let status = drained(&mill).await;
+        assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
+        crew.stop().await;
+        let history = crew.history();
+        assert_none("lost", &history.check_nothing_lost());
+        assert_none("invented", &history.check_nothing_invented());
+        assert_none("started again without need", &history.check_second_starts_have_a_reason());
+        let repeated = starts(&history).values().filter(|count| **count > 1).count();
+        assert!(repeated > 0, "the faults came when nothing was running");
+        eprintln!("at least once: {repeated} of {MESSAGES} were started again");
+    });
+}
+
+/// Three processes work; two more join, one is killed, one stands still beyond the TTL and goes on.
+async fn live_through_it(on: Subject, delivery: Delivery) -> (Crew, Sawmill) {
+    let mut crew = Crew::new(on);
+    let mill = crew.open_with_topic(16).await;
+    let job = Job {
+        delivery,
+        most_claimed: (delivery == Delivery::AtMostOnce).then_some(MOST_CLAIMED),
+        work: Duration::from_millis(40),
+        ..Job::new("", crew.folder())
+    };
+    let named = |name: &str| Job { name: name.to_owned(), ..job.clone() };
+    for name in ["w1", "w2", "w3"] {
+        crew.start(&named(name));
+    }
+    crew.joined(&["w1", "w2", "w3"]).await;
+    crew.push(&mill, MESSAGES / 2, 25, 0).await;
+    crew.until("the first hundred", |history| finished(history) >= 100).await;
+    crew.start(&named("w4"));
+    crew.push(&mill, MESSAGES - MESSAGES / 2, 25, 0).await;
+    crew.until("the second hundred", |history| finished(history) >= 200).await;
+    crew.kill("w1");
+    crew.freeze("w2").await;
+    crew.start(&named("w5"));
+    crew.declared_dead("w2", 2 * job.ttl).await;
+    crew.thaw("w2");
+    (crew, mill)
+}
+
+fn finished(history: &History) -> usize {
+    finished_by(history).values().sum()
+}
+
+/// How often each message was started.
+fn starts(history: &History) -> BTreeMap<MessageId, usize> {
+    let mut starts = BTreeMap::new();
+    for recorded in history.events() {
+        if let Event::Started { id, .. } = &recorded.event {
+            *starts.entry(*id).or_default() += 1;
+        }
+    }
+    starts
+}

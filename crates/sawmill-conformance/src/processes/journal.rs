@@ -1,0 +1,100 @@
+//! What a killed at-most-once worker had claimed: with a journal, its next life runs what was not started.
+
+use std::time::Duration;
+
+use crate::behaviours::Subject;
+use crate::history::{Event, History, Recorded};
+use sawmill::env::Env;
+use sawmill::{DeadLetter, Delivery, MessageId, Sawmill};
+
+use super::crew::{Crew, drained, play, soon};
+use super::job::{GROUP, Job, TOPIC};
+use super::record::assert_none;
+
+const MESSAGES: usize = 600;
+const SLOTS: usize = 30;
+
+pub fn g16_a_killed_process_that_is_started_again_runs_what_it_had_claimed_and_not_started(on: Subject) {
+    play(async {
+        // So long a TTL that nobody could have waited for it.
+        let (mut crew, mill, job, claimed) = killed(on, true, Duration::from_secs(600)).await;
+        crew.start(&Job { stuck: None, ..job });
+        let status = drained(&mill).await;
+        assert_eq!((status.done, status.dead), (MESSAGES as u64 - 1, 1), "{status:?}");
+        crew.stop().await;
+        let letters = lost(&mill).await;
+        assert!(letters[0].reason().starts_with("lost: its worker died while it ran"), "{:?}", letters[0]);
+        assert_eq!(letters[0].message.payload, "message 100");
+        let history = crew.history();
+        assert_none("started twice", &history.check_at_most_once());
+        assert_eq!(started(&history).len(), MESSAGES, "all were started, the lost one too");
+        eprintln!("of {claimed} that were claimed, all but the one that ran were run by the next life");
+    });
+}
+
+pub fn g16_without_a_journal_a_killed_process_loses_all_it_had_claimed(on: Subject) {
+    play(async {
+        let (mut crew, mill, job, claimed) = killed(on, false, Duration::from_secs(2)).await;
+        crew.start(&Job { stuck: None, ..job });
+        let status = drained(&mill).await;
+        assert_eq!((status.done, status.dead), (MESSAGES as u64 - claimed, claimed), "{status:?}");
+        crew.stop().await;
+        assert!(lost(&mill).await.iter().all(|letter| letter.reason().starts_with("lost: its worker died")));
+        assert_none("started twice", &crew.history().check_at_most_once());
+    });
+}
+
+/// A process that is killed while it is stuck, with many messages claimed behind the one that it runs. Returns
+/// how many were claimed and not done.
+async fn killed(on: Subject, journal: bool, ttl: Duration) -> (Crew, Sawmill, Job, u64) {
+    let mut crew = Crew::new(on);
+    let mill = crew.open_with_topic(4).await;
+    // All of one key: they wait in line behind the one that is stuck, and a worker with idle slots takes more of them.
+    crew.push(&mill, MESSAGES, 100, 1).await;
+    let job = Job {
+        delivery: Delivery::AtMostOnce,
+        slots: SLOTS,
+        ttl,
+        work: Duration::ZERO,
+        stuck: Some("message 100".to_owned()),
+        journal,
+        ..Job::new("w1", crew.folder())
+    };
+    crew.start(&job);
+    let stuck = pushed(&crew.history())[100];
+    crew.until("that it is stuck", |history| started(history).contains(&stuck)).await;
+    soon("that it has reported what is done, and has more in hand", async {
+        loop {
+            let status = mill.status(TOPIC, GROUP).await.unwrap();
+            if status.done + 1 == started(&crew.history()).len() as u64 && status.claimed > SLOTS as u64 {
+                return;
+            }
+            Env::system().sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    crew.kill("w1");
+    let claimed = mill.status(TOPIC, GROUP).await.unwrap().claimed;
+    (crew, mill, job, claimed)
+}
+
+async fn lost(mill: &Sawmill) -> Vec<DeadLetter> {
+    mill.dead_letters(TOPIC, GROUP).await.unwrap().list(usize::MAX).await.unwrap()
+}
+
+/// The messages in the order in which they were pushed.
+fn pushed(history: &History) -> Vec<MessageId> {
+    let id = |recorded: &Recorded| match &recorded.event {
+        Event::Pushed { id, .. } => Some(*id),
+        _ => None,
+    };
+    history.events().iter().filter_map(id).collect()
+}
+
+fn started(history: &History) -> Vec<MessageId> {
+    let id = |recorded: &Recorded| match &recorded.event {
+        Event::Started { id, .. } => Some(*id),
+        _ => None,
+    };
+    history.events().iter().filter_map(id).collect()
+}

@@ -1,0 +1,111 @@
+//! Order per key, across processes of which one is killed and one stands still.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::behaviours::Subject;
+use crate::history::{Event, History};
+use sawmill::MessageId;
+
+use super::crew::{Crew, drained, finished_by, play};
+use super::job::Job;
+use super::record::assert_none;
+
+const MESSAGES: usize = 2_000;
+const KEYS: usize = 20;
+
+pub fn f5_a_message_waits_for_the_one_before_it_across_processes_that_die_and_stand_still(on: Subject) {
+    play(async {
+        let mut crew = Crew::new(on);
+        let mill = crew.open_with_topic(16).await;
+        let work = Duration::from_millis(30);
+        let job = Job { ordered: true, slots: 8, work, ..Job::new("", crew.folder()) };
+        for name in ["w1", "w2", "w3"] {
+            crew.start(&Job { name: name.to_owned(), ..job.clone() });
+        }
+        crew.joined(&["w1", "w2", "w3"]).await;
+        crew.push(&mill, MESSAGES, 50, KEYS).await;
+        crew.until("work by all three", |history| {
+            let finished = finished_by(history);
+            ["w1", "w2", "w3"].iter().all(|name| finished.get(*name).is_some_and(|count| *count >= 10))
+        })
+        .await;
+        crew.kill("w1");
+        crew.freeze("w2").await;
+        crew.declared_dead("w2", 2 * job.ttl).await;
+        let thawed = crew.thaw("w2");
+        let status = drained(&mill).await;
+        assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
+        crew.until("that the one that stood still works again", |history| {
+            history.events().iter().any(|recorded| {
+                recorded.at > thawed
+                    && matches!(&recorded.event, Event::Finished { worker, .. } if worker == "w2")
+            })
+        })
+        .await;
+        crew.stop().await;
+        assert!(!crew.counts("w2").contains("rejoined: 0"), "{}", crew.counts("w2"));
+        let history = crew.history();
+        assert_none("lost", &history.check_nothing_lost());
+        assert_none("invented", &history.check_nothing_invented());
+        let thaw = Thaw { worker: "w2", at: thawed };
+        assert_none("order", &check_order(&history, &thaw));
+    });
+}
+
+/// Who stood still, and when it went on.
+struct Thaw<'a> {
+    worker: &'a str,
+    at: u64,
+}
+
+/// A process can be stopped between its last look at the clock and the first word of its handler: so many starts may
+/// appear only after it has gone on, one for each of its threads.
+const STRAGGLERS: usize = 2;
+const STRAGGLE: Duration = Duration::from_millis(50);
+
+/// Per key: the first starts follow the order of the pushes, each after the one before was finished; and no two handlers
+/// run at the same time, unless the worker of the first was killed or stood still before the second was started.
+fn check_order(history: &History, thaw: &Thaw<'_>) -> Vec<String> {
+    let mut before: BTreeMap<MessageId, Option<MessageId>> = BTreeMap::new();
+    let mut last: BTreeMap<&str, MessageId> = BTreeMap::new();
+    for recorded in history.events() {
+        if let Event::Pushed { id, key: Some(key) } = &recorded.event {
+            before.insert(*id, last.insert(key, *id));
+        }
+    }
+    let mut violations = Vec::new();
+    let mut finished: BTreeSet<MessageId> = BTreeSet::new();
+    let mut running: BTreeMap<&str, Vec<(MessageId, &str)>> = BTreeMap::new();
+    let mut fallen: BTreeSet<&str> = BTreeSet::new();
+    let mut stragglers = 0;
+    for recorded in history.events() {
+        match &recorded.event {
+            Event::Started { id, key: Some(key), worker, .. } => {
+                let late = worker == thaw.worker
+                    && (thaw.at..thaw.at + STRAGGLE.as_nanos() as u64).contains(&recorded.at);
+                if late && stragglers < STRAGGLERS {
+                    stragglers += 1;
+                    continue;
+                }
+                if let Some(before) = before[id].filter(|before| !finished.contains(before)) {
+                    violations.push(format!("started before {before} was finished: {recorded}"));
+                }
+                let running = running.entry(key).or_default();
+                for (other, by) in running.iter().filter(|(_, by)| !fallen.contains(by)) {
+                    violations.push(format!("started while {other} ran at {by}: {recorded}"));
+                }
+                running.push((*id, worker));
+            }
+            Event::Finished { id, worker, ok: true } => {
+                finished.insert(*id);
+                for running in running.values_mut() {
+                    running.retain(|run| *run != (*id, worker.as_str()));
+                }
+            }
+            Event::WorkerKilled { worker } | Event::WorkerFrozen { worker } => _ = fallen.insert(worker),
+            _ => {}
+        }
+    }
+    violations
+}

@@ -1,0 +1,73 @@
+//! Records of what happened: a file per process, to which each event is appended with one call, so that what a killed
+//! process wrote is there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::history::{Event, History, Recorded};
+use sawmill::clock::{Clock, Moment, SystemClock};
+use sawmill::{Context, MessageId};
+
+/// How the names of record files end.
+const SUFFIX: &str = "events";
+
+/// Nanoseconds on the steady clock, which all processes of the machine share.
+pub fn now() -> u64 {
+    SystemClock.now().since(Moment::default()).as_nanos() as u64
+}
+
+/// The record of one process.
+#[derive(Clone)]
+pub struct Record {
+    file: Arc<File>,
+}
+
+impl Record {
+    /// The record that is called so, in this folder.
+    pub fn open(folder: &Path, name: &str) -> Self {
+        let path = folder.join(format!("{name}.{SUFFIX}"));
+        Self { file: Arc::new(OpenOptions::new().create(true).append(true).open(path).unwrap()) }
+    }
+
+    /// Notes that this happens now; returns when.
+    pub fn note(&self, event: Event) -> u64 {
+        let at = now();
+        let line = format!("{}\n", Recorded { at, event });
+        (&*self.file).write_all(line.as_bytes()).unwrap();
+        at
+    }
+
+    pub fn pushed(&self, id: MessageId, key: Option<String>) {
+        self.note(Event::Pushed { id, key });
+    }
+
+    pub fn started(&self, context: &Context, worker: &str) {
+        let key = context.key().map(|key| String::from_utf8_lossy(key).into_owned());
+        let (id, attempt) = (context.id(), context.attempt());
+        self.note(Event::Started { id, key, worker: worker.to_owned(), attempt });
+    }
+
+    pub fn finished(&self, context: &Context, worker: &str) {
+        self.note(Event::Finished { id: context.id(), worker: worker.to_owned(), ok: true });
+    }
+}
+
+/// What all records in this folder say together.
+pub fn read_all(folder: &Path) -> History {
+    let mut texts = Vec::new();
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == SUFFIX) {
+            texts.push(fs::read_to_string(&path).unwrap());
+        }
+    }
+    History::parse(texts.iter().map(String::as_str)).unwrap()
+}
+
+/// Panics with the first few of these violations, if there are any.
+pub fn assert_none(what: &str, violations: &[String]) {
+    let some: Vec<&str> = violations.iter().take(10).map(String::as_str).collect();
+    assert!(violations.is_empty(), "{what}: {} violations:\n{}", violations.len(), some.join("\n"));
+}

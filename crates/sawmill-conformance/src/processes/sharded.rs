@@ -1,0 +1,137 @@
+//! Shards that belong to one worker at a time: spread over the workers, freed by a crash, never left alone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::behaviours::Subject;
+use crate::history::{Event, History};
+
+use super::crew::{Crew, drained, play_alone};
+use super::job::Job;
+use super::record::assert_none;
+
+const SHARDS: u16 = 6;
+const KEYS: usize = 24;
+/// How long after the TTL a shard goes on at the latest.
+const GRACE: Duration = Duration::from_secs(5);
+
+fn job(crew: &Crew) -> Job {
+    Job {
+        ordered: true,
+        // Nine processes and a node on few cores: a beat may be late.
+        ttl: Duration::from_secs(5),
+        work: Duration::from_millis(40),
+        most_claimed: Some(20),
+        ..Job::new("", crew.folder())
+    }
+}
+
+/// The longest time in which nothing of a shard was started though something was there, from `since` on.
+fn longest_pause(on: Subject, history: &History, since: u64) -> Duration {
+    let mut keys = BTreeMap::new();
+    for recorded in history.events() {
+        if let Event::Pushed { id, key: Some(key), .. } = &recorded.event {
+            keys.insert(*id, on.shard_of(key.as_bytes(), SHARDS));
+        }
+    }
+    let (mut last, mut longest) = (BTreeMap::new(), 0);
+    for recorded in history.events() {
+        if let Event::Started { id, .. } = &recorded.event
+            && let Some(shard) = keys.get(id)
+        {
+            let before = last.insert(*shard, recorded.at).unwrap_or(since).max(since);
+            longest = longest.max(recorded.at.saturating_sub(before));
+        }
+    }
+    assert_eq!(last.len(), usize::from(SHARDS), "every shard has messages: {last:?}");
+    Duration::from_nanos(longest)
+}
+
+fn check(history: &History) {
+    assert_none("lost", &history.check_nothing_lost());
+    assert_none("invented", &history.check_nothing_invented());
+    assert_none("started again without need", &history.check_second_starts_have_a_reason());
+}
+
+/// Who was the last to start something.
+fn last_started(history: &History) -> Option<String> {
+    let worker = |event: &Event| match event {
+        Event::Started { worker, .. } => Some(worker.clone()),
+        _ => None,
+    };
+    history.events().iter().rev().find_map(|recorded| worker(&recorded.event))
+}
+
+/// So many workers; one of them stands still for longer than its TTL, if there are others.
+async fn spread(on: Subject, workers: usize, messages: usize) {
+    let mut crew = Crew::new(on);
+    let mill = crew.open_with_topic(SHARDS).await;
+    let job = job(&crew);
+    let names: Vec<String> = (1..=workers).map(|n| format!("w{n}")).collect();
+    for name in &names {
+        crew.start(&Job { name: name.clone(), ..job.clone() });
+    }
+    crew.joined(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    crew.push(&mill, messages, 60, KEYS).await;
+    let since = super::record::now();
+    if workers > 1 {
+        // One that has something in hand: with more workers than shards, some have nothing.
+        crew.until("that somebody works", |history| last_started(history).is_some()).await;
+        let frozen = last_started(&crew.history()).unwrap();
+        crew.freeze(&frozen).await;
+        crew.declared_dead(&frozen, job.ttl).await;
+        crew.thaw(&frozen);
+    }
+    let status = drained(&mill).await;
+    assert_eq!((status.done, status.dead), (messages as u64, 0), "{status:?}");
+    crew.stop().await;
+    let status = drained(&mill).await;
+    assert_eq!(status.done, messages as u64, "what the frozen one finished late changes nothing");
+    let history = crew.history();
+    check(&history);
+    let pause = longest_pause(on, &history, since);
+    eprintln!("{workers} workers on {SHARDS} shards: no shard stood still for longer than {pause:.2?}");
+    assert!(pause <= job.ttl + GRACE, "{pause:?}");
+}
+
+pub fn c8_one_worker_alone_covers_all_shards(on: Subject) {
+    play_alone(spread(on, 1, 240));
+}
+
+pub fn c8_c9_three_workers_share_six_shards_and_one_stands_still(on: Subject) {
+    play_alone(spread(on, 3, 900));
+}
+
+pub fn c8_c9_nine_workers_share_six_shards_and_one_stands_still(on: Subject) {
+    play_alone(spread(on, 9, 900));
+}
+
+pub fn c6_c7_a_crash_frees_the_shards_and_repeats_only_what_was_in_hand(on: Subject) {
+    play_alone(async {
+        let mut crew = Crew::new(on);
+        let mill = crew.open_with_topic(SHARDS).await;
+        let job = job(&crew);
+        crew.start(&Job { name: "w1".to_owned(), ..job.clone() });
+        crew.joined(&["w1"]).await;
+        crew.push(&mill, 400, 50, KEYS).await;
+        let starts = |history: &History| {
+            history.events().iter().filter(|r| matches!(r.event, Event::Started { .. })).count()
+        };
+        crew.until("that some are done", |history| starts(history) > 60).await;
+        crew.start(&Job { name: "w2".to_owned(), ..job.clone() });
+        let killed = crew.kill("w1");
+        let status = drained(&mill).await;
+        assert_eq!((status.done, status.dead), (400, 0), "{status:?}");
+        crew.stop().await;
+        let history = crew.history();
+        check(&history);
+        let again = starts(&history) - 400;
+        let most = job.most_claimed.unwrap() * 2;
+        assert!(again <= most, "{again} were repeated, and {most} is the most");
+        let pause = longest_pause(on, &history, killed);
+        eprintln!(
+            "after a crash {again} were repeated, and no shard stood still for longer than {pause:.2?}"
+        );
+        assert!(pause <= job.ttl + GRACE, "{pause:?}");
+    });
+}

@@ -1,0 +1,10 @@
+//! Real processes on one server, which are killed and stand still.
+#![cfg(unix)]
+
+#[path = "support/mod.rs"]
+mod server;
+mod store;
+
+use store::OnServer;
+
+sawmill_conformance::processes!(OnServer, without(crowds));
