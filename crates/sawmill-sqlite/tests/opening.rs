@@ -147,7 +147,7 @@ fn a_newer_schema_is_refused_untouched() {
 }
 
 #[test]
-fn many_may_open_a_new_database_at_once() {
+fn g12_many_may_open_a_new_database_at_once() {
     for _ in 0..5 {
         let place = Arc::new(Place::new());
         let start = Arc::new(Barrier::new(8));
