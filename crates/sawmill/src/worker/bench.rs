@@ -420,7 +420,7 @@ impl Bench {
     }
 
     /// Messages that have waited long enough are ready again.
-    fn ripen(&mut self, now: Moment) {
+    pub(super) fn ripen(&mut self, now: Moment) {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
             let item = first.remove();
             self.trays[item.topic].ready.push_back(item);

@@ -31,6 +31,8 @@ pub(super) fn fill(shared: &Arc<Shared>) {
         shared.more.notify_waiters();
     }
     if matches!(shared.work, Work::Pull) {
+        // Nobody may ask for a message for long: what has waited long enough must not wake the foreman time and again.
+        shared.bench().ripen(shared.env().now());
         return;
     }
     let wanted = {
