@@ -108,6 +108,11 @@ impl Foreman {
             }
         }
         drop(bench);
+        // A crash of the whole store may have undone an adoption: it must not be in hand twice when it is adopted again.
+        let mine = |claim: &Claim, token| claim.token == token && claim.owner.as_ref() == Some(me);
+        self.adopted.retain(|(other, adopted)| {
+            *other != index || state.claims.iter().any(|claim| mine(claim, adopted.token))
+        });
         self.sources[index].known = Some((version, state));
     }
 
