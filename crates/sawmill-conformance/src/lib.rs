@@ -32,7 +32,7 @@
 //! store asks of its database; [`upgrade`] lets two versions of a program use one; [`trial`] is work that goes on while a test
 //! harms the servers it stands on; [`pair`] is for a log of one engine with the ledger of another.
 //!
-//! What workers do on an engine is in [`behaviours`] and, with processes that are killed and stand still, in [`processes`]: an engine brings
+//! What workers do on an engine is in [`mod@behaviours`] and, with processes that are killed and stand still, in [`mod@processes`]: an engine brings
 //! a [`TestStore`](behaviours::TestStore) for them.
 
 pub mod bank;
