@@ -8,7 +8,7 @@ use sawmill::log::Position;
 use sawmill::shard::{Fate, Report, Rules, ShardState};
 
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Peek, Subject, a_while, eventually, numbered, soon, topic};
+use super::support::{LONG_TTL, POLL, Peek, Subject, eventually, numbered, soon, topic};
 use super::tap::history;
 
 pub async fn f2_a_grab_records_the_messages_and_moves_the_head_in_one_step(on: Subject) {
@@ -121,7 +121,6 @@ pub async fn g4_claiming_is_conditional_and_the_second_drops_the_messages(on: Su
     let builder = mill.worker("orders").slots(8).ttl(LONG_TTL).poll(POLL);
     let worker = builder.start(desk.seat("slower")).await.unwrap();
     worker.drained().await;
-    a_while().await;
     assert_eq!(desk.count(), 0, "it came second, and drops what it has read");
     assert_eq!(worker.counts().conflicts, 1);
     let claims = peek.claims().await;

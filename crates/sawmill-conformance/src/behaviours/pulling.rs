@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sawmill::env::Env;
-use sawmill::{Delivery, ErrorKind, FromContext, Json, Outcome, RetryPolicy, Sawmill, WorkerBuilder};
+use sawmill::{
+    Context, Delivery, ErrorKind, FromContext, Json, Outcome, RetryPolicy, Sawmill, WorkerBuilder,
+};
 
 use super::engines::{dead_reasons, on_each};
 use super::support::{LONG_TTL, POLL, Subject, a_while, eventually, numbered, soon};
@@ -79,7 +81,10 @@ pub async fn g17_nothing_is_taken_that_nobody_asks_for(on: Subject) {
     on_each(on, async |mill| {
         mill.push_many("orders", numbered(0..20)).await.unwrap();
         let puller = worker(&mill).pull().await.unwrap();
-        a_while().await;
+        // Time enough for a worker that takes what there is to do all of it.
+        let other = worker(&mill).group("other").start(|_: Context| async {}).await.unwrap();
+        other.drained().await;
+        assert_eq!(other.stop().await.done, 20);
         assert_eq!(puller.worker().state().claimed, 0);
         let job = soon("there is one", puller.pull()).await.unwrap();
         a_while().await;

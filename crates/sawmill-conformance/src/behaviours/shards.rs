@@ -212,10 +212,9 @@ pub async fn q6_losing_a_shard_drops_what_was_cached_of_it(on: Subject) {
     eventually("nothing is kept", async || worker.state().claimed == 0).await;
     desk.release_all();
     desk.ended(1).await;
-    a_while().await;
-    assert_eq!(desk.payloads(), ["0"], "what was in memory is not run");
 
-    // When the shard comes back, it is read anew: all of it, since nothing was done under the present claim.
+    // When the shard comes back, it is read anew: all of it, since nothing was done under the present claim. Had anything been run from
+    // memory, it would come twice.
     let (expect, mut state) = peek.shard(0).await;
     for claim in &claims {
         state.give_back(&thief, claim.token).unwrap();
