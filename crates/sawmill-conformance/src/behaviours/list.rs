@@ -336,6 +336,10 @@ mod tests {
                 let tests =
                     text.lines().filter(|line| line.starts_with("pub ") && line.ends_with(": Subject) {"));
                 for test in tests.filter_map(|line| line.split("fn ").nth(1)?.split('(').next()) {
+                    // What a child process runs is no test of a list.
+                    if test == "run_job" {
+                        continue;
+                    }
                     let is_listed = |end: &str| list.contains(&format!(" {test}{end}"));
                     assert!(
                         is_listed(",\n") || is_listed(" in ") || is_listed(" needs "),
