@@ -326,7 +326,7 @@ fn g10_a_limit_counts_what_was_cancelled_and_not_reported() {
         Limits { slots: 2, batch: 1, most: 2, ahead: 2, starts: u64::MAX, strict: true, hoards: false },
         [Gate::default()],
     );
-    let key = EntryKey::raw(&format!("cancels/t/{}", MessageId::from_u128(0)));
+    let key = EntryKey::raw(format!("cancels/t/{}", MessageId::from_u128(0)));
     let cancel = Entry { key, version: Version(1), value: Bytes::new() };
     let messages = vec![message(0, ""), message(1, "")];
     let (unwanted, cancelled) = (Arc::new(Unwanted::named_by(&[cancel])), Arc::default());
