@@ -11,6 +11,7 @@ use sawmill::env::Env;
 
 use crate::dice::Seeded;
 use crate::faults::{FaultKind, Tally};
+use crate::features::{Feature, Features};
 use crate::here::Here;
 use crate::tasks::{TaskId, Tasks, lock};
 use crate::trace::{Line, Trace};
@@ -51,6 +52,8 @@ pub(crate) struct Node {
     /// Where its steady clock began: another place on every node, so that comparing two of them cannot go unnoticed.
     pub(crate) beginning: Duration,
     pub(crate) skew_millis: i64,
+    /// How fast its steady clock runs, in thousandths.
+    pub(crate) pace: u32,
 }
 
 /// Everything that a run consists of.
@@ -65,11 +68,14 @@ pub(crate) struct State {
     pub(crate) dice: Seeded,
     pub(crate) trace: Trace,
     tally: Tally,
+    features: Features,
 }
 
 /// The streams of a seed: the scheduler's, then those that are asked for by number, then the nodes'.
 const SCHEDULER_STREAM: u64 = 0;
 const NODE_STREAMS: u64 = 1 << 33;
+/// The pace of a clock that runs as the world's does.
+pub(crate) const EVEN_PACE: u32 = 1000;
 
 /// The levers of a run. Clones move the same ones.
 #[derive(Clone)]
@@ -88,6 +94,7 @@ impl Control {
             dice: Seeded::new(seed, SCHEDULER_STREAM),
             trace,
             tally: Tally::default(),
+            features: Features::default(),
         })));
         control.add_node("world");
         control
@@ -107,6 +114,7 @@ impl Control {
             dice,
             beginning,
             skew_millis: 0,
+            pace: EVEN_PACE,
         });
         NodeId(number)
     }
@@ -196,6 +204,18 @@ impl Control {
         self.strike(node, FaultKind::Skew, || format!("{millis} ms"));
     }
 
+    /// Lets a node's steady clock run faster or slower, in thousandths of the world's. Only before anything runs there.
+    pub fn set_pace(&self, node: NodeId, pace: u32) {
+        lock(&self.0).node(node).pace = pace;
+        self.note(node, "pace", &[pace.into()], || format!("the clock runs at {pace} thousandths"));
+    }
+
+    /// How long the world takes while this much time passes on the clock of a node.
+    pub fn as_long(&self, node: NodeId, time: Duration) -> Duration {
+        let pace = lock(&self.0).node(node).pace;
+        if pace == EVEN_PACE { time } else { time.saturating_mul(EVEN_PACE) / pace + Duration::from_nanos(1) }
+    }
+
     /// Counts a fault that struck, and records it.
     pub fn strike(&self, node: NodeId, kind: FaultKind, more: impl FnOnce() -> String) {
         lock(&self.0).tally.strike(kind);
@@ -219,6 +239,16 @@ impl Control {
     /// How often each kind of fault has struck.
     pub fn tally(&self) -> Tally {
         lock(&self.0).tally.clone()
+    }
+
+    /// Counts a feature that was used.
+    pub fn used(&self, feature: Feature) {
+        lock(&self.0).features.count(feature);
+    }
+
+    /// How often each feature was used.
+    pub fn features(&self) -> Features {
+        lock(&self.0).features.clone()
     }
 
     /// What has happened until now.

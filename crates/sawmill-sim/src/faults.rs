@@ -86,6 +86,12 @@ pub struct Faults {
     pub visible_by: Delay,
     /// How often a hint does not reach a node.
     pub lost_hint: Chance,
+    /// How often a read answers less than there is, or nothing of a shard.
+    pub short_read: Chance,
+    /// How often a promotion adds a message twice; only on a log that cannot tell.
+    pub doubled_promotion: Chance,
+    /// How often a trim leaves for later what it may drop, or a part of it.
+    pub late_trim: Chance,
     /// How often an acknowledged append adds its messages twice; only on a log that cannot tell.
     pub doubled: Chance,
     /// How often an append of unknown outcome that took effect adds its messages twice; only on a log that cannot tell.
@@ -111,6 +117,9 @@ impl Faults {
             held_back: Chance::NEVER,
             visible_by: Delay::millis(1, 3_000),
             lost_hint: Chance::NEVER,
+            short_read: Chance::NEVER,
+            doubled_promotion: Chance::NEVER,
+            late_trim: Chance::NEVER,
             doubled: Chance::NEVER,
             doubled_unknown: Chance::NEVER,
         }
@@ -166,10 +175,18 @@ kinds! {
     LostHint = "lost-hint",
     /// A message was added twice.
     DoubledAppend = "doubled-append",
+    /// A read answered less than there was.
+    ShortRead = "short-read",
+    /// A promotion added a message twice.
+    DoubledPromotion = "doubled-promotion",
+    /// A trim left for later what it could have dropped.
+    LateTrim = "late-trim",
     /// A call failed because the store was out.
     StoreOutage = "store-outage",
     /// A call failed because its node was cut off from the store.
     Partition = "partition",
+    /// The store crashed, and undid what was written lightly.
+    StoreCrash = "store-crash",
     /// A node crashed.
     Crash = "crash",
     /// A node stood still for a while.

@@ -9,7 +9,7 @@ use sawmill::clock::{Clock, Moment, Timestamp};
 use sawmill::dice::Dice;
 use sawmill::env::Spawn;
 
-use crate::control::{Control, NodeId};
+use crate::control::{Control, EVEN_PACE, NodeId};
 use crate::tasks::lock;
 
 /// The wall clock of a node without skew when a run begins: 2026-01-01 UTC.
@@ -27,7 +27,10 @@ pub(crate) struct Here {
 impl Clock for Here {
     fn now(&self) -> Moment {
         let mut state = lock(&self.control.0);
-        Moment::at(state.now + state.node(self.node).beginning)
+        let now = state.now;
+        let node = state.node(self.node);
+        let passed = if node.pace == EVEN_PACE { now } else { now.saturating_mul(node.pace) / EVEN_PACE };
+        Moment::at(passed + node.beginning)
     }
 
     fn wall(&self) -> Timestamp {
@@ -37,6 +40,7 @@ impl Clock for Here {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let duration = self.control.as_long(self.node, duration);
         let deadline = self.control.now().saturating_add(duration.max(SHORTEST_SLEEP));
         Box::pin(Sleep { control: self.control.clone(), deadline, timer: None })
     }

@@ -12,7 +12,8 @@ use crate::control::NodeId;
 use crate::faults::FaultKind;
 use crate::network::{Call, CallKind, Fate, Outcome, Seam};
 use crate::observer::Event;
-use crate::store::{Inside, at_once};
+use crate::store::Inside;
+use crate::tasks::lock;
 use crate::trace::digest;
 
 /// The ledger of a [`SimStore`](crate::SimStore), as one node reaches it.
@@ -35,31 +36,39 @@ impl SimLedger {
             Outcome::Unavailable | Outcome::Unknown => Err(unavailable()),
         }
     }
-}
 
-#[async_trait]
-impl Ledger for SimLedger {
-    async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
-        let key = key.clone();
-        self.read("get", move |inside| at_once(inside.memory.get(&key))).await
-    }
-
-    async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
-        let prefix = prefix.clone();
-        self.read("list", move |inside| at_once(inside.memory.list(&prefix))).await
-    }
-
-    async fn commit(&self, write: Write) -> Result<Commit> {
+    async fn write(&self, write: Write, lightly: bool) -> Result<Commit> {
         let (inside, node) = (self.inside.clone(), self.node);
         let call = Call { node, seam: Seam::Ledger, name: "commit", kind: CallKind::Write };
         let effect = move |passage: crate::network::Passage| async move {
-            inside.commit(node, write, passage.fate == Fate::UnknownLate)
+            inside.commit(node, write, lightly, passage.fate == Fate::UnknownLate)
         };
         match self.inside.network.call(call, effect).await {
             Outcome::Answer(commit) => Ok(commit),
             Outcome::Unavailable => Err(unavailable()),
             Outcome::Unknown => Ok(Commit::Unknown),
         }
+    }
+}
+
+#[async_trait]
+impl Ledger for SimLedger {
+    async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
+        let key = key.clone();
+        self.read("get", move |inside| Ok(lock(&inside.entries).get(&key))).await
+    }
+
+    async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
+        let prefix = prefix.clone();
+        self.read("list", move |inside| Ok(lock(&inside.entries).list(&prefix))).await
+    }
+
+    async fn commit(&self, write: Write) -> Result<Commit> {
+        self.write(write, false).await
+    }
+
+    async fn commit_lightly(&self, write: Write) -> Result<Commit> {
+        self.write(write, self.inside.settings.undoes).await
     }
 
     fn watch(&self) -> Hints {
@@ -69,9 +78,11 @@ impl Ledger for SimLedger {
 
 impl Inside {
     /// A commit takes effect, or is refused.
-    fn commit(self: &Arc<Self>, node: NodeId, write: Write, late: bool) -> Commit {
-        let old = at_once(self.memory.get(&write.key)).ok().flatten();
-        let answer = at_once(self.memory.commit(write.clone())).unwrap_or(Commit::Conflict);
+    fn commit(self: &Arc<Self>, node: NodeId, write: Write, lightly: bool, late: bool) -> Commit {
+        let (old, answer) = {
+            let mut entries = lock(&self.entries);
+            (entries.get(&write.key), entries.commit(&write, lightly))
+        };
         let Write { key, expect, value } = write;
         let version = |version: Option<Version>| version.map_or(0, |version| version.0);
         let found = old.as_ref().map(|entry| entry.version);
@@ -85,6 +96,9 @@ impl Inside {
             let (old, value) = (old.as_ref(), value.as_ref());
             self.tell(&Event::Committed { node, key: &key, old, version: now, value, late });
             self.hint(Seam::Ledger);
+            if !lightly {
+                self.lasts_with_this();
+            }
         } else {
             // A late write that is refused counts as just that.
             if !late {

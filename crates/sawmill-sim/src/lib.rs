@@ -8,8 +8,10 @@
 pub mod checker;
 mod control;
 mod dice;
+mod entries;
 mod executor;
 mod faults;
+mod features;
 mod here;
 mod ledger;
 mod log;
@@ -26,6 +28,7 @@ pub use control::{Control, NodeId};
 pub use dice::Seeded;
 pub use executor::{Ended, Limits, Sim};
 pub use faults::{Chance, Delay, FaultKind, Faults, Tally};
+pub use features::{Feature, Features};
 pub use ledger::SimLedger;
 pub use log::SimLog;
 pub use network::Seam;

@@ -90,8 +90,15 @@ impl Log for SimLog {
     }
 
     async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
-        let (topic, wants) = (topic.clone(), wants.to_vec());
-        let effect = move |inside: &Arc<Inside>| inside.shelf(&topic, |shelf| shelf.read(&wants));
+        let (topic, wants) = (topic.clone(), self.inside.cut_short(self.node, wants));
+        let effect = move |inside: &Arc<Inside>| {
+            inside.shelf(&topic, |shelf| {
+                let mut blocks = shelf.read(&wants)?;
+                // One that was left out has more, as far as its reader knows.
+                wants.iter().zip(&mut blocks).for_each(|(want, block)| block.more |= want.limit == 0);
+                Ok(blocks)
+            })
+        };
         self.call("read", CallKind::Read, effect).await
     }
 
@@ -106,8 +113,16 @@ impl Log for SimLog {
         let early = self.inside.settings.bug == Some(EngineBug::PromoteEarly);
         let now = if early { now + PROMOTED_EARLY_BY } else { now };
         let effect = move |inside: &Arc<Inside>| {
-            let (promoted, landed) = inside.shelf(&topic, |shelf| shelf.promote(now, limit))?;
+            let doubles =
+                || !inside.settings.idempotent_append && inside.network.hits(|of| of.doubled_promotion);
+            let (promoted, landed) = inside.shelf(&topic, |shelf| shelf.promote(now, limit, doubles))?;
+            for _ in promoted.moved..landed.len() {
+                inside.control.strike(NodeId::WORLD, FaultKind::DoubledPromotion, String::new);
+            }
             inside.announce(&topic, &landed);
+            if promoted.moved > 0 {
+                inside.lasts();
+            }
             Ok(promoted)
         };
         self.call("promote", CallKind::Write, effect).await
@@ -136,12 +151,18 @@ impl Log for SimLog {
         let effect = move |inside: &Arc<Inside>| {
             let mut counts = Vec::with_capacity(upto.len());
             for (shard, upto) in (0..).zip(&upto) {
-                let dropped = inside.shelf(&topic, |shelf| shelf.trim(shard, upto, before))?;
+                let late = inside.network.hits(|faults| faults.late_trim);
+                let most = if late { inside.network.below(3) as usize } else { usize::MAX };
+                let dropped = inside.shelf(&topic, |shelf| shelf.trim(shard, upto, before, most))?;
+                if late && dropped.len() == most {
+                    inside.control.strike(NodeId::WORLD, FaultKind::LateTrim, String::new);
+                }
                 for (number, message) in &dropped {
                     inside.tell(&Event::Trimmed { topic: &topic, shard, number: *number, message });
                 }
                 counts.push(dropped.len() as u64);
             }
+            inside.lasts();
             Ok(counts)
         };
         self.call("trim", CallKind::Write, effect).await
@@ -166,6 +187,18 @@ impl<T> Outcome<Result<T>> {
 }
 
 impl Inside {
+    /// A read may answer less than it was asked for, or nothing of a shard.
+    fn cut_short(&self, node: NodeId, wants: &[Want]) -> Vec<Want> {
+        let mut wants = wants.to_vec();
+        for want in &mut wants {
+            if self.network.hits(|faults| faults.short_read) {
+                want.limit = want.limit.min(self.network.below(3) as usize);
+                self.control.strike(node, FaultKind::ShortRead, || format!("shard {}", want.shard));
+            }
+        }
+        wants
+    }
+
     /// An append reaches the store. It is done when it may be acknowledged.
     async fn append(
         self: &Arc<Self>,
@@ -192,6 +225,7 @@ impl Inside {
         let acknowledged = (answered && !held).then_some(at);
         let arrival = Arrival { records, now, sent: passage.sent, lands, acknowledged };
         let moments = self.shelf(topic, |shelf| shelf.arrive(arrival))?;
+        self.lasts();
         match (late && answered, held) {
             (true, _) => self.control.strike(node, FaultKind::LateVisibility, String::new),
             (_, true) => self.control.strike(node, FaultKind::HeldBack, String::new),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use sawmill::dice::{Dice, SystemDice};
 use sawmill_sim::runner::{self, Batch, Failure, Summary};
+use sawmill_sim::{FaultKind, Feature};
 
 mod mutants;
 
@@ -142,12 +143,28 @@ fn seeds_run(args: &Args, start: u64, seeds: u64) -> bool {
     }
     print_summary(&summary);
     match &summary.failure {
-        None => true,
+        None => all_struck(&summary),
         Some(failure) => {
             print_failure(failure, args);
             false
         }
     }
+}
+
+/// A fault or a feature that never struck in so many seeds is not tested any more.
+const ENOUGH_SEEDS: u64 = 1000;
+
+fn all_struck(summary: &Summary) -> bool {
+    let faults =
+        FaultKind::ALL.iter().filter(|kind| summary.tally.count(**kind) == 0).map(|kind| kind.name());
+    let features =
+        Feature::ALL.iter().filter(|feature| summary.features.of(**feature) == 0).map(|of| of.name());
+    let missing: Vec<&str> = faults.chain(features).collect();
+    if summary.seeds < ENOUGH_SEEDS || missing.is_empty() {
+        return true;
+    }
+    println!("FAILED: never happened in {} seeds: {}", summary.seeds, missing.join(", "));
+    false
 }
 
 fn print_summary(summary: &Summary) {
@@ -158,6 +175,7 @@ fn print_summary(summary: &Summary) {
     println!("formats raised   {:>12}", summary.formats_raised);
     println!("hash of traces   {:016x}", summary.hash);
     println!("\nfaults that struck\n{}", summary.tally);
+    println!("features that were used\n{}", summary.features);
     println!("checks by invariant\n{}", summary.checks);
 }
 

@@ -78,6 +78,13 @@ pub enum Event<'a> {
         /// The message.
         message: &'a Message,
     },
+    /// All that was written until now lasts: a crash of the store does not undo it. Told only if something did not last yet.
+    Lasting,
+    /// The store has crashed, and has undone what did not last yet.
+    StoreCrashed {
+        /// The entries that changed by it, as they are now.
+        undone: &'a [(EntryKey, Option<Entry>)],
+    },
     /// A topic was removed, and all its messages with it.
     TopicDeleted {
         /// The topic.

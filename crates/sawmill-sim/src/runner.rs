@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::checker::{Checks, Invariant, VIOLATION, Violation};
 use crate::dice::mix;
 use crate::faults::Tally;
+use crate::features::Features;
 use crate::scenario::{self, History, Options};
 use crate::store::EngineBug;
 use crate::tasks::lock;
@@ -59,6 +60,8 @@ pub struct Summary {
     pub formats_raised: u64,
     /// Which faults struck.
     pub tally: Tally,
+    /// Which features were used.
+    pub features: Features,
     /// How often each invariant was checked.
     pub checks: Checks,
     /// One number for all traces.
@@ -147,6 +150,7 @@ impl Summary {
         self.starts += history.starts;
         self.formats_raised += history.formats_raised;
         self.tally += &history.tally;
+        self.features += &history.features;
         self.checks += &history.checks;
         self.hash = mix(self.hash.rotate_left(1) ^ history.hash);
         self.failure = history

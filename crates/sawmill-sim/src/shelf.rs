@@ -155,18 +155,27 @@ impl Shelf {
         if found.len() == count { Ok(found) } else { Err(self.topic.gone(count, found.len())) }
     }
 
-    pub(crate) fn promote(&mut self, now: Timestamp, limit: usize) -> Result<(Promoted, Vec<Landed>)> {
-        let mut landed = Vec::new();
-        while landed.len() < limit
+    /// Makes readable what is due. What `doubles` is added twice.
+    pub(crate) fn promote(
+        &mut self,
+        now: Timestamp,
+        limit: usize,
+        doubles: impl Fn() -> bool,
+    ) -> Result<(Promoted, Vec<Landed>)> {
+        let (mut landed, mut moved) = (Vec::new(), 0);
+        while moved < limit
             && let Some(first) = self.aside.first_entry()
             && first.key().0 <= now
         {
             let record = first.remove();
-            let number = None;
-            landed.push(self.shard(record.shard)?.put(record, number, false));
+            moved += 1;
+            if doubles() {
+                landed.push(self.shard(record.shard)?.put(record.clone(), None, false));
+            }
+            landed.push(self.shard(record.shard)?.put(record, None, false));
         }
         let next_due = self.aside.keys().next().map(|(due, _)| *due);
-        Ok((Promoted { moved: landed.len(), next_due }, landed))
+        Ok((Promoted { moved, next_due }, landed))
     }
 
     pub(crate) fn find(&self, id: MessageId) -> Option<Found> {
@@ -206,11 +215,12 @@ impl Shelf {
         shard: u16,
         upto: &[Position],
         before: Timestamp,
+        most: usize,
     ) -> Result<Vec<(u64, Message)>> {
         let upto = Position::least_number(upto)?;
         let messages = &mut self.shard(shard)?.messages;
         let old = messages.range(..=upto).filter(|(_, message)| message.created < before);
-        let numbers: Vec<u64> = old.map(|(number, _)| *number).collect();
+        let numbers: Vec<u64> = old.map(|(number, _)| *number).take(most).collect();
         let dropped: Vec<(u64, Message)> =
             numbers.iter().filter_map(|number| messages.remove_entry(number)).collect();
         for (_, message) in &dropped {

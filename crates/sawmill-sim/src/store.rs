@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use sawmill::ledger::{Entry, EntryKey, Ledger};
+use sawmill::ledger::{Entry, EntryKey};
 use sawmill::log::{Log, Record};
 use sawmill::memory::Memory;
 use sawmill::topic::{Topic, TopicName};
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::checker::Invariant;
 use crate::control::{Control, NodeId};
+use crate::entries::Entries;
 use crate::faults::{FaultKind, Faults};
 use crate::ledger::SimLedger;
 use crate::log::SimLog;
@@ -46,13 +47,15 @@ impl EngineBug {
 pub struct Settings {
     /// Appending a message whose id is there already changes nothing.
     pub idempotent_append: bool,
+    /// A crash of the store undoes what was written lightly.
+    pub undoes: bool,
     /// A planted bug.
     pub bug: Option<EngineBug>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { idempotent_append: true, bug: None }
+        Self { idempotent_append: true, undoes: false, bug: None }
     }
 }
 
@@ -64,8 +67,10 @@ pub(crate) struct Inside {
     pub(crate) control: Control,
     pub(crate) network: Arc<Network>,
     pub(crate) settings: Settings,
-    /// The ledger, and the names of topics.
+    /// The names of topics.
     pub(crate) memory: Memory,
+    /// The ledger.
+    pub(crate) entries: Mutex<Entries>,
     shelves: Mutex<BTreeMap<String, Shelf>>,
     observers: Mutex<Vec<Arc<dyn Observer>>>,
     listeners: Mutex<Vec<Listener>>,
@@ -86,6 +91,7 @@ impl SimStore {
             network: Arc::new(Network::new(control.clone(), faults)),
             settings,
             memory: Memory::new(),
+            entries: Mutex::default(),
             shelves: Mutex::default(),
             observers: Mutex::default(),
             listeners: Mutex::default(),
@@ -134,9 +140,19 @@ impl SimStore {
         });
     }
 
+    /// Lets the store crash and come back at once: what was written lightly and does not last yet is undone.
+    pub fn crash(&self) {
+        let undone = lock(&self.0.entries).crash();
+        if !undone.is_empty() {
+            self.0.control.strike(NodeId::WORLD, FaultKind::StoreCrash, || format!("{undone:?}"));
+        }
+        self.0.tell(&Event::StoreCrashed { undone: &undone });
+        self.0.hint(Seam::Ledger);
+    }
+
     /// The entries of the ledger at this moment, for a checker: without network, faults, or time passing.
     pub fn entries(&self, prefix: &EntryKey) -> Vec<Entry> {
-        at_once(self.0.memory.list(prefix)).unwrap_or_default()
+        lock(&self.0.entries).list(prefix)
     }
 
     /// The topic or lane with this name at this moment, for a checker.
@@ -156,6 +172,21 @@ impl SimStore {
 }
 
 impl Inside {
+    /// Something was written durably, and all before it lasts with it.
+    pub(crate) fn lasts(&self) {
+        if lock(&self.entries).lasts() {
+            self.tell(&Event::Lasting);
+        }
+    }
+
+    /// A durable commit was made: it lasts, and all before it.
+    pub(crate) fn lasts_with_this(&self) {
+        if self.settings.undoes {
+            lock(&self.entries).lasts();
+            self.tell(&Event::Lasting);
+        }
+    }
+
     /// Makes room for the messages of a topic.
     pub(crate) fn add_shelf(&self, topic: &Topic) {
         let rules = Rules {

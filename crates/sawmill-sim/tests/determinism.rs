@@ -32,7 +32,7 @@ fn rough() -> Faults {
 /// Five nodes that push, read and race for one entry, while one after the other is frozen, cut off or crashed.
 fn history(seed: u64) -> (u64, u64, Tally) {
     let sim = Sim::new(seed);
-    let settings = Settings { idempotent_append: false, bug: None };
+    let settings = Settings { idempotent_append: false, ..Settings::default() };
     let world = World::new(&sim, settings, Faults::calm());
     let ended = sim.run(Limits::default(), async move {
         let topic = world.topic().await;
@@ -97,7 +97,10 @@ fn every_kind_of_fault_strikes() {
     for seed in 0..8 {
         sum += &history(seed).2;
     }
-    for kind in FaultKind::ALL {
+    // This history neither promotes nor trims, and its reads are of one shard.
+    let others =
+        [FaultKind::StoreCrash, FaultKind::ShortRead, FaultKind::DoubledPromotion, FaultKind::LateTrim];
+    for kind in FaultKind::ALL.iter().filter(|kind| !others.contains(kind)) {
         assert!(sum.count(*kind) > 0, "{} never struck:\n{sum}", kind.name());
     }
 }

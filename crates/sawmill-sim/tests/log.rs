@@ -14,7 +14,7 @@ use sawmill::topic::Topic;
 use sawmill_sim::{Chance, Delay, EngineBug, FaultKind, Faults, NodeId, Settings, Tally};
 
 const CALM: Faults = Faults::calm();
-const KAFKA: Settings = Settings { idempotent_append: false, bug: None };
+const KAFKA: Settings = Settings { idempotent_append: false, undoes: false, bug: None };
 
 fn plain() -> Settings {
     Settings::default()

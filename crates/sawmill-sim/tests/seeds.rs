@@ -1,9 +1,9 @@
 //! Whole histories: the core keeps its promises, the same seed gives the same history, and every fault really strikes.
 #![allow(clippy::unwrap_used)]
 
-use sawmill_sim::FaultKind;
 use sawmill_sim::checker::Invariant;
 use sawmill_sim::runner::{self, Batch, Summary};
+use sawmill_sim::{FaultKind, Feature};
 
 fn seeds(start: u64, seeds: u64, threads: usize) -> Summary {
     runner::run(Batch { start, seeds, threads, bug: None, wanted: None }, &|_| {})
@@ -34,14 +34,27 @@ fn the_same_seeds_give_the_same_hash_on_any_number_of_threads() {
     assert_ne!(one.hash, seeds(8, 12, 2).hash);
 }
 
+/// Features that take more than a hundred histories: the program asks for them after a thousand.
+const RARE: &[Feature] = &[
+    Feature::Burial,
+    Feature::Crowd,
+    Feature::Recovery,
+    Feature::Reopened,
+    Feature::TickMissed,
+    Feature::TrimPassed,
+];
+
 #[test]
-fn every_kind_of_fault_strikes_within_a_hundred_seeds() {
+fn every_kind_of_fault_and_nearly_every_feature_strikes_within_a_hundred_seeds() {
     let summary = seeds(100, 100, 2);
     fine(&summary);
     for kind in FaultKind::ALL {
         assert!(summary.tally.count(*kind) > 0, "{} never struck", kind.name());
     }
     assert!(summary.formats_raised > 0, "no store got a new format");
+    for feature in Feature::ALL.iter().filter(|feature| !RARE.contains(feature)) {
+        assert!(summary.features.of(*feature) > 0, "{} was never used", feature.name());
+    }
 }
 
 #[test]

@@ -118,6 +118,28 @@ bugs! {
     ClaimsTooMany by 15,
     /// A rate is taken for half as much again.
     RateTooHigh by 15,
+    /// A dead letter that is sent back a second time gets the same copy as before.
+    ResentSameCopy by 1,
+    /// A producer acknowledges messages before they are appended.
+    AckBeforeAppend by 1,
+    /// A message that follows from another gets a new id each time.
+    FollowsAnew by 2,
+    /// A message whose handler took too long stays in hand, and is neither run again nor settled.
+    LateStaysInHand by 11,
+    /// The lease lasts as long as the TTL, whatever the speed of clocks.
+    NoLeaseMargin by 4,
+    /// A claim that a crash of the store has brought back is left to its worker, who has closed it.
+    UndoneForgotten by 11,
+    /// A worker with a journal takes over what its former life had claimed as if nothing had been started.
+    RecoveredRunsAgain by 3,
+    /// A name that is taken for a time stays taken when that is over.
+    PeriodNeverEnds by 12,
+    /// The limit of each key is not looked at.
+    KeyLimitIgnored by 15,
+    /// Of the ticks that were missed all are pushed, where only the latest should be.
+    MissedAreAllPushed by 2,
+    /// A claim that kills its workers is run again and again.
+    NeverBuried by 4,
 }
 
 #[cfg(feature = "planted")]

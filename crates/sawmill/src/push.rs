@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::Record;
 use crate::message::{Message, MessageId, Push};
 use crate::mill::Sawmill;
+use crate::planted::{self, Bug};
 use crate::topic::{Topic, TopicName};
 use crate::trace::PushSpan;
 use crate::unique::{self, Unique};
@@ -64,6 +65,9 @@ impl Sawmill {
         #[cfg(feature = "otel")]
         crate::otel::carry(&mut message.headers);
         self.log().capabilities().check(&message)?;
+        if followed.is_some() && planted::is(Bug::FollowsAnew) {
+            message.id = id;
+        }
         Ok(Checked { message, unique, repeated: followed.is_some() })
     }
 

@@ -210,6 +210,9 @@ impl Message {
     /// The copy that a person sends back to the group: with all its attempts before it.
     pub(crate) fn resent_copy(&self) -> Message {
         let mut copy = self.copy(&Purpose::Resend.of(0), &[]);
+        if planted::is(Bug::ResentSameCopy) {
+            copy.id = self.origin().derive(&Purpose::Resend.of(0));
+        }
         // It is not unique any more: its name was free from when it died.
         let left = [REASON, ATTEMPTS, crate::unique::HEADER];
         copy.headers.0.retain(|(name, _)| !left.contains(&name.as_str()));

@@ -112,7 +112,8 @@ enum Found {
 impl Taken {
     fn is_over(&self, now: Timestamp, groups: &[GroupName]) -> bool {
         // A group may have been the last to settle it because another was removed since.
-        self.until.is_some_and(|until| until <= now) || (!self.settled.is_empty() && self.settled_by(groups))
+        self.until.is_some_and(|until| until <= now && !planted::is(Bug::PeriodNeverEnds))
+            || (!self.settled.is_empty() && self.settled_by(groups))
     }
 
     fn settled_by(&self, groups: &[GroupName]) -> bool {
@@ -131,7 +132,8 @@ impl Bucket {
 
     /// The value to store, without what is over.
     fn encode(&mut self, now: Timestamp) -> Result<Bytes> {
-        self.names.retain(|_, taken| taken.until.is_none_or(|until| until > now));
+        let ends = |until: Timestamp| until <= now && !planted::is(Bug::PeriodNeverEnds);
+        self.names.retain(|_, taken| !taken.until.is_some_and(ends));
         let value = serde_json::to_vec(self).unwrap_or_default();
         match value.len() <= BUCKET_BYTES {
             true => Ok(value.into()),

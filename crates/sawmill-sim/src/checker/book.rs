@@ -22,6 +22,8 @@ use crate::control::NodeId;
 pub struct Rulebook {
     /// How long a worker must be silent before it may be declared dead.
     pub ttl: Duration,
+    /// How fast the fastest steady clock runs, in thousandths of the world's.
+    pub fastest: u32,
     /// By how much wall clocks may be wrong.
     pub skew: Duration,
     /// For how long a handler snoozes.
@@ -55,6 +57,8 @@ pub struct GroupRules {
     pub limit: Option<usize>,
     /// How many messages of a topic may start in a second.
     pub rate: Option<usize>,
+    /// How many messages of a key may start in a second.
+    pub per_key: Option<usize>,
 }
 
 /// A place in the log: topic, shard and number.
@@ -66,7 +70,6 @@ pub(super) struct Lying {
     pub(super) origin: MessageId,
     pub(super) key: Option<Bytes>,
     pub(super) created: Timestamp,
-    pub(super) trimmed: bool,
 }
 
 /// A topic or a lane.
@@ -77,6 +80,7 @@ pub(super) struct Known {
 }
 
 /// A group's entry of one shard, as the ledger has it.
+#[derive(Clone)]
 pub(super) struct Mirror {
     pub(super) group: usize,
     pub(super) topic: usize,
@@ -143,6 +147,7 @@ pub enum How {
 
 /// One run of a handler.
 pub(super) struct Run {
+    pub(super) group: usize,
     pub(super) id: MessageId,
     pub(super) origin: MessageId,
     pub(super) place: Place,
@@ -154,6 +159,8 @@ pub(super) struct Run {
     pub(super) how: Option<How>,
     /// When it ended, by the world's wall clock.
     pub(super) ended: Option<Timestamp>,
+    /// The store has undone what was noted of it, or the claim under which it was started.
+    pub(super) undone: bool,
 }
 
 /// What a group has made of one message.
@@ -169,6 +176,8 @@ pub(super) struct Handling {
     pub(super) done: u64,
     /// When it last counted as settled for good.
     pub(super) over: Option<Duration>,
+    /// How many copies were on the retry lane and on the dead-letter lane when a dead letter came back, for each time.
+    pub(super) lives: Vec<(usize, usize)>,
 }
 
 /// Everything that the checker knows.
@@ -196,6 +205,18 @@ pub struct Book {
     pub(super) unwanted: BTreeSet<MessageId>,
     /// Those whose cancellation was acknowledged: when, and the last token of each shard at that moment.
     pub(super) cancelled: BTreeMap<MessageId, (Duration, BTreeMap<String, Token>)>,
+    /// What became of dead letters, by the topics of their lanes.
+    pub(super) letters: BTreeMap<usize, super::letters::Letters>,
+    /// Messages that the log must not have twice, by number, however often they are pushed.
+    pub(super) once_in_the_log: BTreeSet<usize>,
+    /// What is known of names that are taken for a time, and of ticks.
+    pub(super) periods: super::periods::Periods,
+    /// What the store cannot undo any more.
+    pub(super) lasting: super::undone::Lasting,
+    /// Which journal a node keeps. Of two nodes with one journal the later is the next life of the earlier.
+    pub(super) journals: BTreeMap<NodeId, usize>,
+    /// Places whose message was trimmed.
+    pub(super) trimmed: BTreeSet<Place>,
     /// The names of unique messages, by number.
     pub(super) names: BTreeMap<usize, String>,
     /// The shard in which the messages of a key lie, by topic.
@@ -237,6 +258,12 @@ impl Book {
             held_up: BTreeSet::new(),
             unwanted: BTreeSet::new(),
             cancelled: BTreeMap::new(),
+            letters: BTreeMap::new(),
+            periods: Default::default(),
+            lasting: Default::default(),
+            journals: BTreeMap::new(),
+            once_in_the_log: BTreeSet::new(),
+            trimmed: BTreeSet::new(),
             names: BTreeMap::new(),
             key_shards: BTreeMap::new(),
             seeks: Vec::new(),
@@ -293,6 +320,16 @@ impl Book {
         self.cancelled.entry(id).or_insert((self.now, tokens));
     }
 
+    /// The worker on this node keeps the journal with this number.
+    pub fn keeps_journal(&mut self, node: NodeId, journal: usize) {
+        self.journals.insert(node, journal);
+    }
+
+    /// True if this node is the next life of an earlier one, by its journal.
+    pub(super) fn is_next_life(&self, node: NodeId, earlier: NodeId) -> bool {
+        node > earlier && self.journals.get(&node).is_some_and(|of| self.journals.get(&earlier) == Some(of))
+    }
+
     /// Checks something: if it does not hold, that is a violation, unless there was one before.
     pub(super) fn check(
         &mut self,
@@ -339,7 +376,8 @@ impl Book {
     ) -> impl Iterator<Item = u64> + '_ {
         let bounds =
             (Bound::Excluded((topic, shard, after)), Bound::Included((topic, shard, upto.max(after))));
-        self.places.range(bounds).map(|((_, _, number), _)| *number)
+        let there = self.places.range(bounds).map(|(place, _)| *place);
+        there.filter(|place| !self.trimmed.contains(place)).map(|(_, _, number)| number)
     }
 
     /// True if the same message lies in several places of this topic: the engine could not tell, or had forgotten it.

@@ -11,6 +11,10 @@ impl Book {
     /// over from others do not count: these are not its choice.
     pub(super) fn not_too_many(&mut self, mirror: &Mirror, change: &Change<'_>, opened: &[&Claim]) {
         let Some(most) = self.rules.groups[mirror.group].most_claimed else { return };
+        // Claims that a crash of the store has brought back come on top, until their worker sees them.
+        if self.lasting.is_needed {
+            return;
+        }
         let Some(owner) = opened.first().and_then(|claim| claim.owner.clone()) else { return };
         let others = self.mirrors.values().filter(|other| other.group == mirror.group);
         let open = |mirror: &Mirror| -> u64 {

@@ -7,6 +7,7 @@ use sawmill::{GroupStatus, MessageId};
 
 use super::book::Book;
 use super::invariant::Invariant;
+use super::letters::Decision;
 
 impl Book {
     /// From now on faults are over: notes the claims that nobody alive works. `is_alive` says which nodes live.
@@ -46,7 +47,8 @@ impl Book {
 
     /// What is still to be done, in words; nothing if the backlog is drained.
     pub fn left_over(&self) -> Option<(String, Vec<String>)> {
-        for (place, lying) in &self.places {
+        let there = self.places.iter().filter(|(place, _)| !self.trimmed.contains(place));
+        for (place, lying) in there {
             for group in (0..self.rules.groups.len()).filter(|group| self.is_worked(*group, place.0)) {
                 let settled =
                     self.mirror(group, *place).is_some_and(|mirror| mirror.settled.contains(&place.2));
@@ -100,7 +102,7 @@ impl Book {
             });
         }
         let mut lost = Vec::new();
-        for (place, lying) in &self.places {
+        for (place, lying) in self.places.iter().filter(|(place, _)| !self.trimmed.contains(place)) {
             for mirror in self.mirrors.values() {
                 let behind = mirror.state.cursor.number().is_ok_and(|cursor| place.2 <= cursor);
                 if (mirror.topic, mirror.shard) == (place.0, place.1) && behind {
@@ -137,7 +139,10 @@ impl Book {
             }
         }
         let dead = self.places.keys().filter(|place| self.is_on(topic, group, Lane::Dead, place.0));
-        want.dead = dead.count() as u64;
+        for decision in dead.map(|place| self.decision(*place)) {
+            want.dead += u64::from(decision.is_none());
+            want.dropped += u64::from(decision == Some(Decision::Dropped));
+        }
         self.check(Invariant::CountsConserve, *status == want, |_| {
             (format!("{topic}: the group's status is {status:?}, and the book says {want:?}"), vec![])
         });
@@ -166,7 +171,7 @@ impl Book {
         self.mirrors.values().filter(of_it).any(|mirror| mirror.state.pass > 0)
     }
 
-    fn is_on(&self, topic: &str, group: usize, lane: Lane, index: usize) -> bool {
+    pub(super) fn is_on(&self, topic: &str, group: usize, lane: Lane, index: usize) -> bool {
         let known = &self.topics[index];
         known.topic.name.base() == topic && known.lane == Some((group, lane))
     }
@@ -186,7 +191,8 @@ impl Book {
             let Some((ends, several)) = ends.get_mut(&lying.origin).filter(|_| dead || worked) else {
                 continue;
             };
-            *ends += u64::from(dead);
+            *ends += u64::from(dead && self.decision(*place) != Some(Decision::Resent));
+            *several |= dead && self.is_half_sent_back(group, lying.origin);
             let superseded = |mirror: &super::book::Mirror| mirror.superseded.contains_key(&place.2);
             let replayed = |mirror: &super::book::Mirror| mirror.state.pass > 0;
             *several |= self.is_doubled(place.0, lying.id)

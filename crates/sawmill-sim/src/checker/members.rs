@@ -1,6 +1,10 @@
 //! Who is a member: entries are renewed by their own workers, deleted by others only after a full TTL of silence, and never
 //! used again. And for all entries: versions only grow.
 
+use std::time::Duration;
+
+use sawmill::member::Member;
+
 use super::book::{Book, Seen};
 use super::invariant::Invariant;
 use super::shards::Written;
@@ -47,9 +51,15 @@ impl Book {
             );
         }
         let deleted = written.value.is_none();
-        if deleted && node != owner {
+        self.keep_renewal(&text, renewed);
+        if deleted && self.is_next_life(node, owner) {
+            // Who has the journal knows that its former life is over.
+        } else if deleted && node != owner {
             let silent = at - renewed;
-            let ttl = self.rules.ttl;
+            // Each is judged by its own TTL, on the clock of the one who judges.
+            let own = written.old.and_then(|old| Member::decode(old).ok());
+            let ttl = own.map_or(self.rules.ttl, |member| Duration::from_millis(member.ttl_ms));
+            let ttl = ttl * 1000 / self.rules.fastest;
             self.check(Invariant::Drains, silent >= ttl, |_| {
                 let what = format!(
                     "{text} was declared dead by {node} after {silent:?} of silence; the TTL is {ttl:?}"

@@ -54,6 +54,11 @@ impl Book {
         self.pushed[number].intent.due = Some(due);
     }
 
+    /// The message with this number may be pushed several times, and comes into the log once.
+    pub fn comes_once(&mut self, number: usize) {
+        self.once_in_the_log.insert(number);
+    }
+
     /// A push was acknowledged: these messages, by their numbers, have these ids.
     pub fn acknowledged(&mut self, numbers: &[usize], ids: &[MessageId]) {
         for (number, id) in numbers.iter().zip(ids) {
@@ -87,13 +92,19 @@ impl Book {
             origin: message.origin(),
             key: message.key.clone(),
             created: message.created,
-            trimmed: false,
         };
         self.places.insert((index, shard, number), lying);
         let places = self.by_id.entry((index, message.id)).or_default();
         places.push((shard, number));
         if places.len() > 1 {
             self.doubled.insert(message.origin());
+            let once = self.origins.get(&message.id).is_some_and(|of| self.once_in_the_log.contains(of));
+            self.check(Invariant::NothingInvented, !once, |_| {
+                (
+                    format!("{} was pushed again, and the log has it twice", message.id),
+                    vec![message.id.to_string()],
+                )
+            });
         }
     }
 
@@ -117,7 +128,7 @@ impl Book {
         let same = intent.topic == topic.name.base()
             && intent.key == message.key
             && intent.headers == message.own_headers()
-            && pushed.id.is_none_or(|id| id == origin)
+            && (pushed.id.is_none_or(|id| id == origin) || self.is_ticking(number))
             && pushed.acknowledged.is_none_or(|id| id == origin);
         self.check(Invariant::NothingInvented, same, |book| {
             let what = format!("{origin} in {} is not as it was pushed: {message:?}", topic.name);
@@ -132,6 +143,7 @@ impl Book {
                 });
                 self.pushed[number].id = Some(origin);
                 self.origins.insert(origin, number);
+                self.ticked(number, message);
             }
             Some((group, lane)) => self.on_a_lane(group, lane, message),
         }
@@ -159,8 +171,17 @@ impl Book {
                 let is_new = !handling.retries.contains(&message.id);
                 if is_new {
                     handling.retries.push(message.id);
+                    if crate::scenario::is_resent(message) {
+                        handling.lives.push((handling.retries.len(), handling.dead.len()));
+                    }
                 }
-                let copies = handling.retries.len();
+                let (copies, dead) = (handling.retries.len() - handling.lives.len(), handling.dead.len());
+                let lives = handling.lives.len();
+                self.check(Invariant::NothingInvented, lives <= dead, |_| {
+                    let what =
+                        format!("{origin} came back {lives} times, and was a dead letter {dead} times");
+                    (what, vec![origin.to_string()])
+                });
                 let failed = |run: &&super::RunId| {
                     use super::How::{Failed, Snoozed};
                     matches!(self.runs[run.0].how, Some(Failed | Snoozed))

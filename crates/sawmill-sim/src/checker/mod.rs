@@ -5,6 +5,7 @@
 //! own counts are compared with the book. The first violation is kept: what comes after it is often only its echo.
 
 mod book;
+mod burial;
 mod causes;
 mod claiming;
 mod ending;
@@ -13,9 +14,11 @@ mod flow;
 mod formats;
 mod invariant;
 mod keys;
+mod letters;
 mod members;
 mod messages;
 mod names;
+mod periods;
 mod relief;
 mod retries;
 mod seeks;
@@ -23,6 +26,7 @@ mod settled;
 mod shards;
 mod starts;
 mod trims;
+mod undone;
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -102,6 +106,12 @@ impl Checker {
         self.control.note(node, "end", &[number(id), how as u64], || format!("{id} ends: {how:?}"));
     }
 
+    /// A handler has ended some time ago.
+    pub fn has_ended(&self, node: NodeId, run: RunId, how: How) {
+        let id = self.book().has_ended(run, how);
+        self.control.note(node, "end", &[number(id), how as u64], || format!("{id} has ended: {how:?}"));
+    }
+
     /// A push was acknowledged: these messages, by their numbers, have these ids.
     pub fn acknowledged(&self, numbers: &[usize], ids: &[MessageId]) {
         self.book().acknowledged(numbers, ids);
@@ -124,6 +134,7 @@ fn number(id: MessageId) -> u64 {
 
 impl Observer for Checker {
     fn saw(&self, at: Duration, event: &Event<'_>) {
+        let wall = self.control.env(NodeId::WORLD).wall();
         let mut book = self.book();
         match *event {
             Event::Committed { node, key, old, version, value, late: _ } => {
@@ -134,13 +145,20 @@ impl Observer for Checker {
             Event::Readable { topic, shard, number, message } => {
                 book.readable(topic, shard, number, message);
                 book.is_the_only_one(topic, message, &|name| self.hidden(name));
+                book.names_last(topic, message, wall);
             }
             Event::KeptAside { topic, shard, message, .. } => {
                 book.aside(topic, shard, message);
                 book.is_the_only_one(topic, message, &|name| self.hidden(name));
+                book.names_last(topic, message, wall);
             }
             Event::Trimmed { topic, shard, number, message } => book.trimmed(topic, shard, number, message),
             Event::TopicDeleted { .. } => {}
+            Event::Lasting => book.lasts(),
+            Event::StoreCrashed { undone } => {
+                undone.iter().for_each(|(key, entry)| book.undone(key, entry.as_ref()));
+                book.all_undone();
+            }
         }
         drop(book);
         self.notice(NodeId::WORLD);

@@ -28,7 +28,7 @@ impl Book {
     pub fn is_the_only_one(&mut self, topic: &Topic, message: &Message, hidden: Hidden<'_>) {
         let number = self.origins.get(&message.id).copied();
         let Some(number) = number.filter(|_| topic.name.as_lane().is_none()) else { return };
-        if !self.names.contains_key(&number) {
+        if !self.names.contains_key(&number) || self.is_named_for_a_time(number) {
             return;
         }
         let others = self.origins.iter().filter(|(id, other)| {
@@ -47,6 +47,10 @@ impl Book {
     pub fn answered(&mut self, numbers: &[usize], ids: &[MessageId], began: Duration) {
         for (number, id) in numbers.iter().zip(ids) {
             let Some(other) = self.origins.get(id).copied().filter(|other| other != number) else { continue };
+            // A name that is taken for a time stays so, whatever became of the message.
+            if self.is_named_for_a_time(other) || self.lasting.is_needed {
+                continue;
+            }
             let over = (0..self.rules.groups.len())
                 .map(|group| self.handled.get(&(group, *id)).and_then(|handling| handling.over));
             // In all groups, the last of them then.
@@ -81,7 +85,8 @@ impl Book {
         let is_there = |taken: &serde_json::Value| {
             let id = taken.get("id").and_then(|id| id.as_str()?.parse::<MessageId>().ok());
             let sure = taken.get("sure") == Some(&serde_json::Value::Bool(true));
-            sure || id.is_none_or(|id| self.origins.contains_key(&id))
+            // What is taken for a time is free when that is over.
+            taken.get("until").is_none() && (sure || id.is_none_or(|id| self.origins.contains_key(&id)))
         };
         let stuck = names.and_then(|names| names.iter().find(|(_, taken)| is_there(taken)));
         let stuck = stuck.map(|(name, taken)| format!("{name}: {taken}"));

@@ -32,7 +32,8 @@ impl Book {
         });
         let last = self.under(group, place, started.token).last();
         let Some((how, Some(ended))) = last.map(|run| (run.how, run.ended)) else { return };
-        let wait = self.least_wait(group, how, known);
+        // It is waited by the worker's own clock, which may be fast.
+        let wait = self.least_wait(group, how, known) * 1000 / self.rules.fastest;
         let waited = started.wall.since(ended);
         self.check(Invariant::Retried, waited + ROUNDING >= wait, |_| {
             let what =
@@ -67,10 +68,15 @@ impl Book {
     }
 
     /// How many copies lie between the message that was pushed and this one; `None` where that cannot be told, because the log has
-    /// some of them twice, or because a person had the group read them again.
+    /// some of them twice, because a person had the group read them again, or because the store may have undone some attempts.
     fn depth(&self, group: usize, origin: MessageId, id: MessageId) -> Option<usize> {
         let topic = &self.pushed[*self.origins.get(&origin)?].intent.topic;
-        if self.doubled.contains(&origin) || self.was_sent_elsewhere(topic, group) {
+        if self.doubled.contains(&origin) || self.was_sent_elsewhere(topic, group) || self.lasting.is_needed {
+            return None;
+        }
+        // What was sent back by a person begins a new life.
+        let handling = self.handled.get(&(group, origin));
+        if handling.is_some_and(|handling| !handling.lives.is_empty()) {
             return None;
         }
         if id == origin {

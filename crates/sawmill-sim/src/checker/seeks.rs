@@ -94,7 +94,7 @@ impl Book {
         let there = |from: u64, to: u64| {
             let range =
                 self.places.range((mirror.topic, mirror.shard, from)..=(mirror.topic, mirror.shard, to));
-            range.filter(|(_, lying)| !lying.trimmed).map(|(place, lying)| (place.2, lying))
+            range.filter(|(place, _)| !self.trimmed.contains(place)).map(|(place, lying)| (place.2, lying))
         };
         let is_wanted = |lying: &Lying| lying.created >= since;
         // Nothing is skipped that is wanted, and nothing comes again before the first that is.

@@ -32,21 +32,30 @@ impl Book {
         let runs = self.handled.get(&(group, origin)).map_or(&[][..], |handling| &handling.runs);
         let runs = runs.iter().map(|run| &self.runs[run.0]);
         // Of a doubled message nobody can tell which of its places a run was for: any may do.
-        let here = |run: &&Run| run.token == claim.token && (run.place == place || (doubled && run.id == id));
-        let mut ends: Vec<Option<How>> = runs.filter(here).map(|run| run.how).collect();
+        let here = |run: &&Run| {
+            let speaks = run.token == claim.token && run.speaks_for(claim.owner.as_ref());
+            speaks && (run.place == place || (doubled && run.id == id))
+        };
+        let runs: Vec<&Run> = runs.filter(here).collect();
+        let last_run_undone = runs.last().is_some_and(|run| run.undone);
+        let mut ends: Vec<Option<How>> = runs.iter().map(|run| run.how).collect();
         let last = ends.last().copied();
         if !doubled {
             ends = last.into_iter().collect();
         }
         let done = ends.contains(&Some(How::Done));
         let only_logged = ends.iter().any(|how| self.is_only_logged(group, origin, *how));
+        // Of what was undone nobody can tell whether it was settled by the old run or without a new one.
+        let undone = last_run_undone;
         if done {
             self.handled.entry((group, origin)).or_default().done += 1;
+            self.keep_end(group, origin, true);
         }
         let unwanted = self.unwanted.contains(&origin);
         let copied = !(done || only_logged || unwanted);
         let fine = !copied || !self.copies_of(group, id, origin, hidden).is_empty();
         if copied {
+            self.keep_end(group, origin, false);
             self.copied(group, origin, hidden);
         }
         self.check(Invariant::NothingLost, fine, |_| {
@@ -57,7 +66,7 @@ impl Book {
                 vec![origin.to_string(), id.to_string(), change.key.to_owned()],
             )
         });
-        let possible = match (doubled, done) {
+        let possible = match (doubled || undone, done) {
             // Which of its places a run was for cannot be told.
             (true, _) => fates::ALL.to_vec(),
             (false, true) => vec![Fate::Done],
@@ -83,7 +92,7 @@ impl Book {
         handling.copied += 1;
         let known = handling.retries.iter().chain(&handling.dead);
         let copies: std::collections::BTreeSet<&MessageId> = known.chain(hides.iter().flatten()).collect();
-        let (copied, copies) = (handling.copied, copies.len());
+        let (copied, copies) = (handling.copied, copies.len().saturating_sub(handling.lives.len()));
         self.check(Invariant::NothingLost, doubled || copied <= copies, |_| {
             let what =
                 format!("{origin} counts as settled by a copy {copied} times, and has {copies} copies");
@@ -94,12 +103,19 @@ impl Book {
     /// Which copies were made of this message, or of this copy of it, that are in the log: a retry, a dead letter, or both, if a
     /// worker made one and died, and the next made the other.
     fn copies_of(&self, group: usize, id: MessageId, origin: MessageId, hidden: Hidden<'_>) -> Vec<Fate> {
-        let retries = self.handled.get(&(group, origin)).map_or(&[][..], |handling| &handling.retries);
+        let (retries, dead, lives) =
+            self.handled.get(&(group, origin)).map_or((&[][..], &[][..], &[][..]), |handling| {
+                (&handling.retries, &handling.dead, &handling.lives)
+            });
         // A copy is made from the one before it, so the copies of a message are numbered by their coming.
         let depth = retries.iter().position(|copy| *copy == id).map_or(0, |at| at + 1);
-        let hides = self.hidden_copies(group, origin, Lane::Retry, hidden);
-        let retried = retries.len() > depth || hides.iter().any(|copy| !retries.contains(copy));
-        let dead = self.is_dead(group, origin, hidden);
+        // The dead letter of an earlier life does not count for this one.
+        let before = lives.iter().rfind(|(begins, _)| *begins <= depth).map_or(0, |(_, dead)| *dead);
+        let hides = |lane, known: &[MessageId]| {
+            self.hidden_copies(group, origin, lane, hidden).iter().any(|copy| !known.contains(copy))
+        };
+        let retried = retries.len() > depth || hides(Lane::Retry, retries);
+        let dead = dead.len() > before || hides(Lane::Dead, dead);
         [(retried, Fate::Retried), (dead, Fate::Dead)]
             .into_iter()
             .filter_map(|(is, fate)| is.then_some(fate))
@@ -113,7 +129,7 @@ impl Book {
     }
 
     /// The copies of this message that are on a lane and cannot be read yet.
-    fn hidden_copies(
+    pub(super) fn hidden_copies(
         &self,
         group: usize,
         origin: MessageId,

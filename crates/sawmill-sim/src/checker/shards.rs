@@ -13,6 +13,7 @@ use super::book::{Book, How, Mirror};
 use super::invariant::Invariant;
 use super::settled::Hidden;
 use crate::control::NodeId;
+use crate::scenario::PEOPLE;
 
 /// An entry of the ledger was changed.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +43,9 @@ impl Book {
             (Some("cancels"), Some(_), Some(id), None) => self.unwanted.extend(id.parse::<MessageId>()),
             (Some("shards"), Some(uid), Some(group), Some(shard)) => {
                 let topic = self.topics.iter().position(|known| known.topic.uid == uid);
+                if let (PEOPLE, Some(topic)) = (group, topic) {
+                    return self.letters_written(written, topic, hidden);
+                }
                 if let (Some(topic), Some(group), Ok(shard)) = (topic, self.group(group), shard.parse()) {
                     self.shard_written(written, (group, topic, shard), hidden);
                 }
@@ -73,6 +77,7 @@ impl Book {
             superseded: Default::default(),
             grabbed: Default::default(),
         };
+        self.keep_mirror(&key);
         let mut mirror = self.mirrors.remove(&key).unwrap_or_else(empty);
         let old = std::mem::replace(&mut mirror.state, new.clone());
         let change = Change { key: &key, node: written.node, old: &old, new: &new };
@@ -145,10 +150,10 @@ impl Book {
             });
         }
         let by = now.and_then(|now| now.owner.as_ref());
-        let gone = claim
-            .owner
-            .as_ref()
-            .is_none_or(|owner| self.member(mirror.group, owner.as_str()).is_none_or(|member| !member.there));
+        let gone = claim.owner.as_ref().is_none_or(|owner| {
+            let member = self.member(mirror.group, owner.as_str());
+            member.is_none_or(|member| !member.there || self.is_next_life(node, member.node))
+        });
         let fenced = now.is_some_and(|now| now.token > change.old.token);
         let rightly = gone && fenced && self.is_by(mirror.group, by, node);
         self.check(Invariant::StaleWriter, rightly, |_| {
@@ -174,6 +179,8 @@ impl Book {
         }
         let once = self.rules.groups[mirror.group].once;
         let last = self.runs_at(mirror.group, place).filter(|run| run.token == claim.token).last();
+        // What was undone is as if it had not been.
+        let last = last.filter(|run| !run.undone);
         let how = last.map(|run| run.how);
         let fine = match how {
             None => true,

@@ -22,7 +22,9 @@ impl Book {
         let before = self.handled.get(&(group, started.origin)).map_or(0, |handling| handling.runs.len());
         self.once_at_most(group, started, before);
         let place = self.under_a_claim(group, started);
-        if let Some(place) = place {
+        let lost = self.is_under_a_lost_claim(group, started, place);
+        if let Some(place) = place.filter(|_| !lost) {
+            self.not_buried(group, started, place);
             self.not_twice(group, started, place);
             self.not_cancelled(group, started, place);
             self.as_planned(group, started, place);
@@ -33,8 +35,11 @@ impl Book {
         let place = place.unwrap_or((usize::MAX, 0, 0));
         let (id, origin, token) = (started.message.id, started.origin, started.token);
         let (node, at) = (started.node, started.at);
-        self.runs.push(Run { id, origin, place, token, worker, node, at, how: None, ended: None });
+        let (how, ended) = (None, None);
+        self.runs.push(Run { group, id, origin, place, token, worker, node, at, how, ended, undone: lost });
         self.within_limits(group, started);
+        let worker = self.runs.last().map(|run| run.worker.clone()).unwrap_or_default();
+        self.within_key_limit(group, started, &worker);
         self.handled.entry((group, origin)).or_default().runs.push(run);
         (run, before as u32)
     }
@@ -46,6 +51,14 @@ impl Book {
             (run.how, run.ended) = (Some(how), Some(self.wall));
         }
         run.origin
+    }
+
+    /// A handler has ended some time ago, and only now somebody says so.
+    pub fn has_ended(&mut self, run: RunId, how: How) -> MessageId {
+        if let Some(run) = self.runs.get_mut(run.0) {
+            run.how.get_or_insert(how);
+        }
+        self.ended(run, how)
     }
 
     /// True if a handler runs on this node for this message.
@@ -97,7 +110,8 @@ impl Book {
         // Each time a person sends the group elsewhere it may be started once more.
         let passes =
             |place: &Place| self.mirror(group, *place).map_or(1, |mirror| mirror.state.pass as usize + 1);
-        let places = places.iter().map(passes).sum::<usize>().max(1);
+        let lives = self.resent_places(group, started.origin);
+        let places = places.iter().map(passes).sum::<usize>().max(1) + lives;
         self.check(Invariant::AtMostOnce, before < places, |_| {
             let what =
                 format!("{} was started {} times by group {}", started.origin, before + 1, started.group);
@@ -106,7 +120,7 @@ impl Book {
     }
 
     /// The places of a message in the topics that a group works: the topic, or its retry lane.
-    fn places_of(&self, group: usize, id: MessageId) -> Vec<Place> {
+    pub(super) fn places_of(&self, group: usize, id: MessageId) -> Vec<Place> {
         let mut places = Vec::new();
         for (index, known) in self.topics.iter().enumerate() {
             let mine = match known.lane {
@@ -127,7 +141,7 @@ impl Book {
         let places = self.places_of(group, started.message.id);
         let mut state = String::from("its shard has no claim with that token");
         let mut covered = Vec::new();
-        for place in places {
+        for place in places.iter().copied() {
             let Some(mirror) = self.mirror(group, place) else { continue };
             let mut claims = mirror.claims_of(self, place.2);
             let Some((claim, index)) = claims.find(|(claim, _)| claim.token == started.token) else {
@@ -152,6 +166,7 @@ impl Book {
             runs.next_back().is_none_or(|run| !matches!(run.how, None | Some(How::Done)))
         };
         let place = covered.iter().find(fresh).or(covered.first()).copied();
+        let place = place.or_else(|| self.under_an_undone_claim(group, started, &places));
         self.check(Invariant::AtLeastOnce, place.is_some(), |_| {
             let what = format!(
                 "{} was started on {} under token {}, and {state}",
@@ -170,7 +185,8 @@ impl Book {
         }
         let last = self.runs_at(group, place).rfind(|run| run.token == started.token);
         let how = last.map(|run| run.how);
-        let fine = !matches!(how, Some(None | Some(How::Done | How::Dropped | How::Stopped)));
+        let undone = last.is_some_and(|run| run.undone);
+        let fine = undone || !matches!(how, Some(None | Some(How::Done | How::Dropped | How::Stopped)));
         self.check(Invariant::AtLeastOnce, fine, |_| {
             let what =
                 format!("{} was started again under the same claim, and before it: {how:?}", started.origin);
@@ -213,9 +229,13 @@ impl Book {
             return;
         }
         let earlier = self.places.range((topic, shard, 0)..(topic, shard, number));
+        let earlier = earlier.filter(|(place, _)| !self.trimmed.contains(place));
         let waits = earlier.filter(|(_, lying)| lying.key.as_ref() == Some(&key)).find(|(earlier, lying)| {
-            let token = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim.token);
-            let mut runs = self.runs_at(group, **earlier).filter(|run| Some(run.token) == token);
+            let claim = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim);
+            let of_it = |run: &&Run| {
+                claim.is_some_and(|claim| run.token == claim.token && run.speaks_for(claim.owner.as_ref()))
+            };
+            let mut runs = self.runs_at(group, **earlier).filter(of_it);
             let last = runs.next_back().and_then(|run| run.how);
             // Of a doubled message nobody can tell which of its places a run was for.
             let done = match self.is_doubled(topic, lying.id) {

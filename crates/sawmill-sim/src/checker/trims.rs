@@ -13,6 +13,9 @@ impl Book {
     pub fn trimmed(&mut self, topic: &Topic, shard: u16, number: u64, message: &Message) {
         let index = self.topic(topic);
         if matches!(self.topics[index].lane, Some((_, Lane::Dead))) {
+            if self.decision((index, shard, number)).is_some() {
+                return;
+            }
             let what = format!("the dead letter of {} was dropped", message.origin());
             return self.wrong(Invariant::NothingLost, what, vec![message.origin().to_string()]);
         }
@@ -36,9 +39,7 @@ impl Book {
             );
             (what, vec![message.id.to_string()])
         });
-        if let Some(lying) = self.places.get_mut(&(index, shard, number)) {
-            lying.trimmed = true;
-        }
+        self.trimmed.insert((index, shard, number));
     }
 
     /// Invariant 20, the other half: a topic was trimmed when everything in it was settled, so that all of it that is older than

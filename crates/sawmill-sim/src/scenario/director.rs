@@ -1,20 +1,23 @@
 //! The director leads a history through its acts: setting up, trouble, quiet, and the accounts.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sawmill::ledger::{EntryKey, Ledger};
 use sawmill::message::Headers;
 use sawmill::topic::TopicSpec;
-use sawmill::{Push, Schedule};
+use sawmill::{MessageId, Push, Schedule};
 
-use super::people::{Hand, LONG, World};
+use super::hands::Hand;
+use super::people::{LONG, World};
 use super::plan::{CalmDeath, WorkerPlan};
 use super::weather::{Stroke, Trouble};
 use crate::checker::Intent;
 use crate::control::NodeId;
 use crate::dice::Seeded;
 use crate::faults::Faults;
+use crate::features::Feature;
 use crate::network::Seam;
 use crate::tasks::lock;
 
@@ -82,11 +85,26 @@ impl Director {
         }
         for (number, message) in world.plan.messages.iter().enumerate() {
             if let Some(name) = &message.unique {
-                world.checker.book().named(number, name);
+                match world.plan.extras.unique_for {
+                    None => world.checker.book().named(number, name),
+                    Some(period) => world.checker.book().named_for(number, name, period),
+                }
+            }
+        }
+        let followed = world.plan.extras.followers;
+        for number in (0..world.plan.messages.len()).step_by(followed.unwrap_or(usize::MAX)) {
+            if followed.is_some() {
+                self.intend_follower(number);
             }
         }
         if let Some(tick) = world.plan.tick {
             self.schedule(tick).await;
+        }
+        if let Some(ticks) = world.plan.extras.ticks {
+            world.schedule_often(ticks).await;
+        }
+        if world.plan.workers.len() >= 20 {
+            world.control.used(Feature::Crowd);
         }
         for worker in world.plan.workers.clone() {
             self.join(worker);
@@ -97,6 +115,25 @@ impl Director {
             self.pushers.push(world.start_pusher(number, pushes.clone()));
         }
         self.pushers.push(world.start_errands());
+        self.pushers.push(world.start_keeper());
+        self.wait_for_drains();
+        self.trim_now_and_then();
+        self.crash_the_store();
+    }
+
+    /// Each time the message with this number is handled, another is pushed that follows from it.
+    fn intend_follower(&self, number: usize) {
+        let mut book = self.world.checker.book();
+        let follower = book.intended(Intent {
+            topic: self.world.plan.topics[0].name.clone(),
+            key: None,
+            headers: Headers::default(),
+            due: None,
+        });
+        if self.world.plan.can_tell() {
+            book.comes_once(follower);
+        }
+        lock(&self.world.followers).insert(Intent::payload(number), follower);
     }
 
     /// Adds a schedule that has one tick in this history, after this time: its period is weeks.
@@ -120,7 +157,11 @@ impl Director {
     }
 
     pub(super) fn join(&mut self, worker: WorkerPlan) {
-        let hand = self.world.start_worker(self.hands.len(), worker);
+        let number = self.hands.len();
+        let (control, extras) = (&self.world.control, &self.world.plan.extras);
+        extras.ttl(number).iter().for_each(|_| control.used(Feature::OwnTtl));
+        extras.pace(number).iter().for_each(|_| control.used(Feature::OwnPace));
+        let hand = self.world.start_worker(number, worker);
         let skew = self.world.plan.trouble.skew.as_millis() as u64;
         if skew > 0 {
             self.world.control.skew(hand.node, self.dice.below(2 * skew + 1) as i64 - skew as i64);
@@ -164,7 +205,7 @@ impl Director {
                 }
             }
             (Stroke::Crash, Some(hand)) => {
-                control.crash(hand.node);
+                hand.crash(&self.world);
                 self.replace(Some(hand.group));
             }
             (Stroke::Freeze, Some(hand)) => {
@@ -189,6 +230,54 @@ impl Director {
         if self.dice.below(3) > 0 {
             let slots = 1 + self.dice.below(4) as usize;
             self.join(WorkerPlan { group, slots });
+        }
+    }
+
+    /// The store crashes now and then, and is out for a while.
+    fn crash_the_store(&self) {
+        let crashes = self.world.plan.extras.store_crashes;
+        for nth in 0..crashes {
+            let time = self.world.plan.trouble.time * (2 * nth + 1) / (2 * crashes);
+            let out = Duration::from_millis(self.world.roll(1500));
+            self.later(time, move |world| {
+                world.store.crash();
+                for seam in [Seam::Log, Seam::Ledger] {
+                    world.store.set_out(seam, true);
+                }
+                let world = world.clone();
+                world.control.clone().spawn(NodeId::WORLD, async move {
+                    world.control.env(NodeId::WORLD).sleep(out).await;
+                    for seam in [Seam::Log, Seam::Ledger] {
+                        world.store.set_out(seam, false);
+                    }
+                });
+            });
+        }
+    }
+
+    /// A person trims the topics now and then.
+    fn trim_now_and_then(&self) {
+        let trims = self.world.plan.extras.trims;
+        for nth in 0..trims {
+            let time = self.world.plan.trouble.time * (nth + 1) / (trims + 1);
+            self.later(time, |world| {
+                let (control, world) = (world.control.clone(), world.clone());
+                control.spawn(NodeId::WORLD, async move {
+                    for topic in &world.plan.topics {
+                        let _ = world.mill(NodeId::WORLD).trim(&topic.name).await;
+                    }
+                });
+            });
+        }
+    }
+
+    /// Somebody waits now and then until a worker has nothing to do.
+    fn wait_for_drains(&self) {
+        let drains = self.world.plan.extras.drains as u32;
+        for nth in 0..drains {
+            let hand = self.hands[nth as usize % self.hands.len()].clone();
+            let time = self.world.plan.trouble.time * (nth + 1) / (drains + 1);
+            self.later(time, move |world| drop(hand.drain(&world.control)));
         }
     }
 
@@ -220,6 +309,7 @@ impl Director {
         for group in 0..world.plan.groups.len() {
             self.man(group);
         }
+        world.unschedule_often().await;
         self.sleep(SETTLING).await;
         world.checker.book().quiet_begins(|node| control.is_alive(node));
         self.drain().await;
@@ -230,12 +320,14 @@ impl Director {
         let world = self.world.clone();
         let control = &world.control;
         let began = control.now();
-        let relief = world.plan.ttl + Duration::from_secs(5);
+        let relief = world.plan.longest_ttl() + Duration::from_secs(5);
         let limit = world.plan.drain_limit();
         let (mut relieved, mut pushed) = (false, None);
         while !world.checker.failed() {
             let passed = control.now() - began;
-            if passed >= relief && !std::mem::replace(&mut relieved, true) {
+            // Those who take over the claim of a message that kills may die of it themselves.
+            let may_tell = world.plan.extras.killer.is_none();
+            if passed >= relief && may_tell && !std::mem::replace(&mut relieved, true) {
                 world.checker.book().dead_are_relieved();
             }
             let hidden = self.hidden();
@@ -280,7 +372,7 @@ impl Director {
             return world.checker.book().not_ended("a push failed in calm weather");
         };
         world.checker.acknowledged(&[number], &[id]);
-        let patience = control.now() + world.plan.ttl + Duration::from_secs(5);
+        let patience = control.now() + world.plan.longest_ttl() + Duration::from_secs(5);
         let running = loop {
             // A group with a limit may have given all of it to one that is gone.
             let unlimited = |hand: &&Hand| {
@@ -288,21 +380,21 @@ impl Director {
                 hand.works(control) && group.limit.is_none() && group.rate.is_none()
             };
             let runs = |hand: &&Hand| world.checker.book().runs_on(hand.node, id);
-            let running = self.hands.iter().filter(unlimited).find(runs).map(|hand| hand.node);
+            let running = self.hands.iter().filter(unlimited).find(runs).cloned();
             if running.is_some() || control.now() > patience {
                 break running;
             }
             self.sleep(Duration::from_millis(20)).await;
         };
-        if let Some(node) = running {
-            world.checker.book().dies_in_calm(node);
+        if let Some(hand) = running {
+            world.checker.book().dies_in_calm(hand.node);
             match death {
-                CalmDeath::Crash => control.crash(node),
-                CalmDeath::Freeze => control.freeze(node),
+                CalmDeath::Crash => hand.crash(&world),
+                CalmDeath::Freeze => control.freeze(hand.node),
             }
-            self.sleep(world.plan.ttl + Duration::from_secs(5)).await;
+            self.sleep(world.plan.longest_ttl() + Duration::from_secs(5)).await;
             world.checker.book().the_dead_are_relieved();
-            control.thaw(node);
+            control.thaw(hand.node);
         }
         for group in 0..world.plan.groups.len() {
             self.man(group);
@@ -324,11 +416,25 @@ impl Director {
         topics.iter().map(|topic| self.world.store.hidden(topic).len()).sum()
     }
 
+    async fn listed(&self, topic: &str, group: &str) -> sawmill::Result<BTreeSet<MessageId>> {
+        let letters = self.world.mill(NodeId::WORLD).dead_letters(topic, group).await?;
+        Ok(letters.list(usize::MAX).await?.iter().map(|letter| letter.id()).collect())
+    }
+
     async fn close(&mut self) {
         let world = self.world.clone();
+        let working: Vec<_> = self.hands.iter().filter(|hand| hand.works(&world.control)).collect();
+        let drained: Vec<_> = working.iter().map(|hand| hand.drain(&world.control)).collect();
+        let patience = world.control.now() + 3 * world.plan.longest_ttl() + Duration::from_secs(10);
+        while !drained.iter().all(|drained| *lock(drained)) {
+            if world.control.now() > patience {
+                return world.checker.book().not_ended("nothing is left to do, and a worker does not say so");
+            }
+            self.sleep(Duration::from_millis(50)).await;
+        }
         let leaving: Vec<_> = self.hands.iter().filter(|hand| hand.works(&world.control)).collect();
         let gone: Vec<_> = leaving.iter().map(|hand| hand.leave(&world.control, false)).collect();
-        let patience = world.control.now() + 3 * world.plan.ttl + Duration::from_secs(10);
+        let patience = world.control.now() + 3 * world.plan.longest_ttl() + Duration::from_secs(10);
         while !gone.iter().all(|gone| *lock(gone)) {
             if world.control.now() > patience {
                 return world.checker.book().not_ended("a worker did not stop");
@@ -336,6 +442,7 @@ impl Director {
             self.sleep(Duration::from_millis(50)).await;
         }
         world.checker.book().all_is_there();
+        world.checker.book().no_tick_is_missing();
         for entry in
             world.store.ledger(NodeId::WORLD).list(&EntryKey::raw("uniques/")).await.unwrap_or_default()
         {
@@ -347,6 +454,10 @@ impl Director {
                 match mill.status(&topic.name, &group.name).await {
                     Ok(status) => world.checker.compare(&topic.name, &group.name, &status),
                     Err(error) => world.checker.book().not_ended(&format!("no status: {error}")),
+                }
+                match self.listed(&topic.name, &group.name).await {
+                    Ok(listed) => world.checker.book().letters_are(&topic.name, &group.name, &listed),
+                    Err(error) => world.checker.book().not_ended(&format!("no dead letters: {error}")),
                 }
             }
         }

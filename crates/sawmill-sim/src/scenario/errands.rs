@@ -8,6 +8,7 @@ use sawmill::{ErrorKind, MessageId, Result, Sawmill, Since};
 use super::people::World;
 use super::plan::{Place, Task};
 use crate::checker::Target;
+use crate::features::Feature;
 use crate::tasks::lock;
 
 /// How often a person tries again what the store refuses.
@@ -55,6 +56,7 @@ impl World {
                 let env = self.control.env(crate::control::NodeId::WORLD);
                 let paused = mill.pause(topic, name).await;
                 if paused.is_ok() {
+                    self.control.used(Feature::Pause);
                     self.checker.book().paused(group, topic, self.control.now());
                     env.sleep(time).await;
                 }

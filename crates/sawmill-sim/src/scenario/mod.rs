@@ -2,9 +2,15 @@
 
 mod director;
 mod errands;
+mod extras;
+mod hands;
+mod journals;
+mod letters;
 mod people;
 mod plan;
+mod ticks;
 mod versions;
+mod watch;
 mod weather;
 
 use std::sync::Arc;
@@ -13,14 +19,18 @@ use std::time::Duration;
 use crate::checker::{Checker, Checks, Violation};
 use crate::executor::{Ended, Limits, Sim};
 use crate::faults::{Faults, Tally};
+use crate::features::Features;
 use crate::store::{EngineBug, Settings, SimStore};
 use crate::trace::Line;
 use director::Director;
+pub use extras::{Extras, LetterAction, LetterTask, Style};
 use people::World;
 pub use plan::{
     CalmDeath, Errand, GroupPlan, Manner, MessagePlan, Place, Plan, PushPlan, Task, TopicPlan, WorkerPlan,
 };
+pub use ticks::TickPlan;
 use versions::Versions;
+pub(crate) use watch::{PEOPLE, is_resent};
 pub use weather::{Stroke, Trouble, Weather};
 
 /// What came of one seed.
@@ -40,6 +50,8 @@ pub struct History {
     pub formats_raised: u64,
     /// Which faults struck.
     pub tally: Tally,
+    /// Which features were used.
+    pub features: Features,
     /// How often each invariant was checked.
     pub checks: Checks,
     /// What was wrong, if anything was.
@@ -66,12 +78,19 @@ pub fn run(seed: u64, options: Options) -> History {
     let plan = Arc::new(Plan::of(seed));
     let sim = Sim::with_history(seed, options.lines);
     let control = sim.control();
-    let settings = Settings { idempotent_append: plan.idempotent, bug: options.bug };
+    let settings = Settings {
+        idempotent_append: plan.idempotent,
+        undoes: plan.extras.store_crashes > 0,
+        bug: options.bug,
+    };
     let store = SimStore::new(&control, settings, Faults::calm());
     let checker = Arc::new(Checker::new(&control, &store, plan.rules()));
+    if plan.extras.store_crashes > 0 {
+        checker.book().store_may_undo();
+    }
     store.observe(checker.clone());
-    let versions = Versions::of(seed);
-    let world = World { plan, control, store: store.clone(), checker: checker.clone(), versions };
+    store.observe(Arc::new(watch::Watch::new(&control)));
+    let world = World::new(plan, control, store.clone(), checker.clone(), Versions::of(seed));
     let limits = Limits { time: Duration::from_secs(100_000), steps: 5_000_000, ..Limits::default() };
     let ended = sim.run(limits, Director::new(world).direct());
     if ended != Ended::Finished(()) {
@@ -88,6 +107,7 @@ pub fn run(seed: u64, options: Options) -> History {
         starts: book.starts(),
         formats_raised: book.formats_raised(),
         tally: sim.tally(),
+        features: sim.features(),
         checks: book.checks().clone(),
         violation: book.violation().cloned(),
         lines: trace.lines().cloned().collect(),

@@ -1,22 +1,36 @@
-//! Those who take part in a history: workers with their handlers, and pushers.
+//! Those who take part in a history, and those who push.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::{
-    Context, Delivery, ErrorKind, Limit, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Worker,
-    WorkerBuilder,
-};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use sawmill::clock::Timestamp;
+use sawmill::{Context, ErrorKind, MessageId, Producer, Push, Sawmill};
 
-use super::plan::{Manner, Plan, PushPlan, SNOOZE, WorkerPlan};
+use super::journals::Journals;
+use super::plan::{MessagePlan, Plan, PushPlan};
 use super::versions::Versions;
-use crate::checker::{Checker, How, Intent, RunId};
+use crate::checker::{Checker, Intent};
 use crate::control::{Control, NodeId};
+use crate::dice::Seeded;
+use crate::features::Feature;
 use crate::store::SimStore;
 use crate::tasks::lock;
 
 /// The header of a message whose handler outlives the death of its worker.
 pub(super) const LONG: &str = "long";
+/// How often a push is repeated of which nobody knows what came of it.
+const MOST_REPEATS: usize = 3;
+/// The stream of the seed for those who take part.
+const STREAM: u32 = 4;
+
+/// How messages are pushed.
+enum Way<'a> {
+    Alone(&'a Sawmill),
+    Together(&'a Producer),
+}
 
 /// What everybody in a history shares.
 #[derive(Clone)]
@@ -26,86 +40,43 @@ pub(super) struct World {
     pub(super) store: SimStore,
     pub(super) checker: Arc<Checker>,
     pub(super) versions: Arc<Mutex<Versions>>,
-}
-
-/// A worker and the process it runs in.
-#[derive(Clone)]
-pub(super) struct Hand {
-    pub(super) node: NodeId,
-    pub(super) group: usize,
-    worker: Arc<Mutex<Option<Worker>>>,
-    /// It was told to leave.
-    pub(super) leaving: Arc<Mutex<bool>>,
+    /// The journals of at-most-once workers, if they have any.
+    pub(super) journals: Arc<Mutex<Option<Journals>>>,
+    dice: Arc<Mutex<Seeded>>,
+    /// Messages that were pushed again as others, by number, and whose plan they have.
+    again: Arc<Mutex<BTreeMap<usize, usize>>>,
+    /// The number of the message that follows from one with this payload.
+    pub(super) followers: Arc<Mutex<BTreeMap<Bytes, usize>>>,
 }
 
 impl World {
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        control: Control,
+        store: SimStore,
+        checker: Arc<Checker>,
+        versions: Arc<Mutex<Versions>>,
+    ) -> Self {
+        let dice = Arc::new(Mutex::new(control.dice(STREAM)));
+        let journals = plan.extras.journals.then(Journals::new).flatten();
+        let journals = Arc::new(Mutex::new(journals));
+        Self {
+            plan,
+            control,
+            store,
+            checker,
+            versions,
+            journals,
+            dice,
+            again: Arc::default(),
+            followers: Arc::default(),
+        }
+    }
+
     pub(super) fn mill(&self, node: NodeId) -> Sawmill {
         let (log, ledger) = (self.store.log(node), self.store.ledger(node));
         let mill = Sawmill::from_parts(Arc::new(log), Arc::new(ledger), self.control.env(node));
         mill.understanding(self.format(node))
-    }
-
-    /// Starts a worker in a process of its own.
-    pub(super) fn start_worker(&self, number: usize, plan: WorkerPlan) -> Hand {
-        let node = self.control.add_node(format!("worker{number}"));
-        self.choose_version(node);
-        let builder = self.builder(node, number, plan);
-        let hand = Hand { node, group: plan.group, worker: Arc::default(), leaving: Arc::default() };
-        let (world, started) = (self.clone(), hand.clone());
-        self.control.spawn(node, async move {
-            let env = world.control.env(node);
-            while !*lock(&started.leaving) {
-                let world = world.clone();
-                match builder
-                    .clone()
-                    .start(move |context: Context| handle(world.clone(), node, context))
-                    .await
-                {
-                    Ok(worker) => {
-                        *lock(&started.worker) = Some(worker);
-                        return;
-                    }
-                    // A newer program is needed: nobody starts this one again.
-                    Err(error) if error.kind() == ErrorKind::Outdated => *lock(&started.leaving) = true,
-                    Err(_) => env.sleep(Duration::from_millis(200)).await,
-                }
-            }
-        });
-        hand
-    }
-
-    fn builder(&self, node: NodeId, number: usize, worker: WorkerPlan) -> WorkerBuilder {
-        let plan = &self.plan;
-        let group = &plan.groups[worker.group];
-        let (retries, immediate) = group.retries;
-        let retry =
-            RetryPolicy::retries(retries).immediate(immediate).backoff(group.backoff.0, group.backoff.1);
-        let delivery = if group.once { Delivery::AtMostOnce } else { Delivery::AtLeastOnce };
-        let on_failure = if group.logs_failures { OnFailure::Log } else { OnFailure::Dead };
-        let mut builder = self
-            .mill(node)
-            .worker_for(plan.topics.iter().map(|topic| topic.name.clone()))
-            .group(&group.name)
-            .name(format!("w{number}"))
-            .slots(worker.slots)
-            .delivery(delivery)
-            .retry(retry)
-            .on_failure(on_failure)
-            .ttl(plan.ttl)
-            .poll(plan.poll);
-        if group.ordered {
-            builder = builder.ordered();
-        }
-        if let Some(most) = group.most_claimed {
-            builder = builder.most_claimed(most);
-        }
-        if let Some(limit) = group.limit {
-            builder = builder.limit(Limit::running(limit));
-        }
-        if let Some(rate) = group.rate {
-            builder = builder.limit(Limit::per_second(rate));
-        }
-        builder
     }
 
     /// Starts a pusher in a process of its own; it says when it is done.
@@ -115,13 +86,23 @@ impl World {
         let done = Arc::new(Mutex::new(false));
         let said = done.clone();
         self.control.spawn(node, async move {
+            let mut producers = Vec::new();
+            for topic in world.plan.topics.iter().filter(|_| world.plan.extras.producers) {
+                producers.push(world.producer(&mill, &topic.name).await);
+            }
             for push in pushes {
                 env.sleep(push.pause).await;
                 // Those of one call go to one topic.
                 for topic in 0..world.plan.topics.len() {
                     let of = |number: &&usize| world.plan.messages[**number].topic == topic;
                     let numbers: Vec<usize> = push.messages.iter().filter(of).copied().collect();
-                    world.push(&mill, topic, &numbers).await;
+                    match producers.get(topic) {
+                        None => world.push(&Way::Alone(&mill), topic, numbers).await,
+                        Some(producer) => {
+                            let each = |number| world.push_one(producer, topic, number);
+                            join_all(numbers.into_iter().map(each)).await;
+                        }
+                    }
                 }
             }
             *lock(&said) = true;
@@ -129,30 +110,123 @@ impl World {
         done
     }
 
-    /// Pushes messages until the push is acknowledged or nobody knows what came of it.
-    async fn push(&self, mill: &Sawmill, topic: usize, numbers: &[usize]) {
+    async fn producer(&self, mill: &Sawmill, topic: &str) -> Producer {
+        loop {
+            match mill.producer(topic).await {
+                Ok(producer) => return producer,
+                Err(_) => self.control.env(NodeId::WORLD).sleep(Duration::from_millis(300)).await,
+            }
+        }
+    }
+
+    async fn push_one(&self, producer: &Producer, topic: usize, number: usize) {
+        self.push(&Way::Together(producer), topic, vec![number]).await;
+    }
+
+    /// Pushes messages until the push is acknowledged or nobody knows what came of it. Who then pushes again pushes other
+    /// messages that look the same.
+    async fn push(&self, way: &Way<'_>, topic: usize, mut numbers: Vec<usize>) {
         let env = self.control.env(NodeId::WORLD);
         let name = &self.plan.topics[topic].name;
+        let mut repeats = if self.plan.extras.repeats { MOST_REPEATS } else { 0 };
         while !numbers.is_empty() {
-            let began = self.control.now();
-            let pushes: Vec<Push> = numbers.iter().map(|number| self.message(*number)).collect();
-            let pushed = match pushes.as_slice() {
-                [one] => mill.push(name, one.clone()).await.map(|id| vec![id]),
-                _ => mill.push_many(name, pushes).await,
+            let (began, sent) = (env.wall(), self.control.now());
+            let mut pushes: Vec<Push> = numbers.iter().map(|number| self.message(*number)).collect();
+            let pushed = match (way, pushes.len()) {
+                (Way::Together(producer), _) => match pushes.pop() {
+                    Some(one) => producer.push(one).await.map(|id| vec![id]),
+                    None => return,
+                },
+                (Way::Alone(mill), 1) => match pushes.pop() {
+                    Some(one) => mill.push(name, one).await.map(|id| vec![id]),
+                    None => return,
+                },
+                (Way::Alone(mill), _) => mill.push_many(name, pushes).await,
             };
+            if pushed.is_err() {
+                numbers.iter().for_each(|number| self.checker.book().push_failed(*number));
+            }
             match pushed {
                 Ok(ids) => {
-                    self.checker.book().answered(numbers, &ids, began);
-                    return self.checker.acknowledged(numbers, &ids);
+                    if matches!(way, Way::Together(_)) {
+                        self.control.used(Feature::Produced);
+                    }
+                    self.checker.book().answered(&numbers, &ids, sent);
+                    self.count_refused(&numbers, &ids, began);
+                    return self.checker.acknowledged(&numbers, &ids);
                 }
-                Err(error) if error.kind() == ErrorKind::Unknown => return,
+                Err(error) if error.kind() == ErrorKind::Unknown => {
+                    if repeats == 0 {
+                        return;
+                    }
+                    repeats -= 1;
+                    self.control.used(Feature::Repeated);
+                    numbers = numbers.iter().map(|number| self.again(*number)).collect();
+                }
                 Err(_) => env.sleep(Duration::from_millis(300)).await,
             }
         }
     }
 
+    /// Another message that looks like this one; says its number.
+    fn again(&self, number: usize) -> usize {
+        let plan = lock(&self.again).get(&number).copied().unwrap_or(number);
+        let message = &self.plan.messages[plan];
+        let intent = Intent {
+            topic: self.plan.topics[message.topic].name.clone(),
+            key: message.key.clone(),
+            headers: message.headers.clone(),
+            due: None,
+        };
+        let mut book = self.checker.book();
+        let new = book.intended(intent);
+        if let Some(name) = &message.unique {
+            match self.plan.extras.unique_for {
+                None => book.named(new, name),
+                Some(period) => book.named_for(new, name, period),
+            }
+        }
+        lock(&self.again).insert(new, plan);
+        new
+    }
+
+    /// The plan of the message with this number.
+    pub(super) fn plan_of(&self, number: usize) -> Option<&MessagePlan> {
+        let plan = lock(&self.again).get(&number).copied().unwrap_or(number);
+        self.plan.messages.get(plan)
+    }
+
+    /// Rolls the dice of those who take part.
+    pub(super) fn roll(&self, bound: u64) -> u64 {
+        lock(&self.dice).below(bound)
+    }
+
+    /// Pushes the message that follows from the one that is being handled, if there is one: each time it is handled.
+    pub(super) async fn push_follower(&self, node: NodeId, context: &Context) -> sawmill::Result<()> {
+        let Some(number) = lock(&self.followers).get(context.payload()).copied() else { return Ok(()) };
+        let topic = &self.plan.topics[0].name;
+        let push = Push::new(Intent::payload(number)).follows(context.id(), "next");
+        let id = self.mill(node).push(topic, push).await?;
+        self.control.used(Feature::Followed);
+        self.checker.acknowledged(&[number], &[id]);
+        Ok(())
+    }
+
+    /// Counts the pushes that were answered with the id of another message.
+    fn count_refused(&self, numbers: &[usize], ids: &[MessageId], began: Timestamp) {
+        for (number, id) in numbers.iter().zip(ids) {
+            let now = self.control.env(NodeId::WORLD).wall();
+            self.checker.book().is_taken(*number, *id, began, now);
+        }
+        if numbers.iter().any(|number| self.plan_of(*number).is_some_and(|plan| plan.unique.is_some())) {
+            let others = self.checker.book().acknowledged_ids();
+            let refused = ids.iter().filter(|id| others.iter().any(|(_, other)| other == *id));
+            refused.for_each(|_| self.control.used(Feature::UniqueRefused));
+        }
+    }
+
     fn message(&self, number: usize) -> Push {
-        let plan = &self.plan.messages[number];
+        let Some(plan) = self.plan_of(number) else { return Push::new(Intent::payload(number)) };
         let mut push = Push::new(Intent::payload(number));
         if let Some(key) = &plan.key {
             push = push.key(key.clone());
@@ -161,7 +235,10 @@ impl World {
             push = push.header(name, value.clone());
         }
         if let Some(name) = &plan.unique {
-            push = push.unique(name.clone());
+            push = match self.plan.extras.unique_for {
+                None => push.unique(name.clone()),
+                Some(period) => push.unique_for(name.clone(), period),
+            };
         }
         if let Some(delay) = plan.delay {
             let due = self.control.env(NodeId::WORLD).wall() + delay;
@@ -169,104 +246,5 @@ impl World {
             push = push.at(due);
         }
         push
-    }
-}
-
-impl Hand {
-    /// True if it works, and was not told to leave.
-    pub(super) fn works(&self, control: &Control) -> bool {
-        control.is_alive(self.node) && !*lock(&self.leaving) && !self.has_stopped()
-    }
-
-    fn has_stopped(&self) -> bool {
-        let worker = lock(&self.worker);
-        worker.as_ref().is_some_and(|worker| worker.counts().stopped_because.is_some())
-    }
-
-    /// Tells it to leave, in order or at once.
-    pub(super) fn leave(&self, control: &Control, at_once: bool) -> Arc<Mutex<bool>> {
-        *lock(&self.leaving) = true;
-        let gone = Arc::new(Mutex::new(false));
-        let said = gone.clone();
-        match lock(&self.worker).take() {
-            None => *lock(&said) = true,
-            Some(worker) => control.spawn(self.node, async move {
-                if at_once {
-                    worker.abort().await;
-                } else {
-                    worker.stop().await;
-                }
-                *lock(&said) = true;
-            }),
-        }
-        gone
-    }
-}
-
-/// Tells the checker how a run ended, whatever happens.
-struct Telling {
-    world: World,
-    node: NodeId,
-    run: RunId,
-    told: bool,
-}
-
-impl Telling {
-    fn tell(&mut self, how: How) {
-        self.told = true;
-        self.world.checker.ended(self.node, self.run, how);
-    }
-}
-
-impl Drop for Telling {
-    fn drop(&mut self) {
-        if !self.told {
-            self.tell(How::Dropped);
-        }
-    }
-}
-
-async fn handle(world: World, node: NodeId, context: Context) -> Outcome {
-    let (run, before) = world.checker.started(node, &context);
-    let number =
-        std::str::from_utf8(context.payload()).ok().and_then(|text| text.rsplit(' ').next()?.parse().ok());
-    let plan = number.and_then(|number: usize| world.plan.messages.get(number));
-    let (takes, manner) = plan.map_or((Duration::ZERO, Manner::Done), |plan| (plan.takes, plan.manner));
-    let takes = match context.message().headers.get(LONG) {
-        Some(_) => world.plan.ttl + Duration::from_secs(8),
-        None => takes,
-    };
-    // Who reads a message again fails again.
-    let again = world.plan.seeks() > 0;
-    let fails = |times: u32| if again { before % (times + 1) < times } else { before < times };
-    let env = world.control.env(node);
-    let mut telling = Telling { world, node, run, told: false };
-    env.sleep(takes).await;
-    match manner {
-        Manner::Fails(times) if fails(times) => {
-            telling.tell(How::Failed);
-            Outcome::retry("planned failure")
-        }
-        Manner::Panics(times) if fails(times) => {
-            telling.tell(How::Failed);
-            // Unwinds as a panic does, without asking the hook.
-            std::panic::resume_unwind(Box::new("planned panic"))
-        }
-        Manner::Snoozes if before == 0 => {
-            telling.tell(How::Snoozed);
-            Outcome::Snooze(SNOOZE)
-        }
-        Manner::Dead => {
-            telling.tell(How::GaveUp);
-            Outcome::dead("planned death")
-        }
-        Manner::Stops if before == 0 => {
-            telling.tell(How::Stopped);
-            Outcome::stop("planned stop")
-        }
-        _ => {
-            telling.tell(How::Done);
-            Outcome::Done
-        }
     }
 }

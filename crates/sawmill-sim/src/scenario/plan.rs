@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sawmill::message::Headers;
 
+use super::extras::{Extras, Setting};
 use super::weather::{Trouble, Weather};
 use crate::checker::{GroupRules, Rulebook};
 use crate::dice::Seeded;
@@ -45,6 +46,8 @@ pub struct Plan {
     pub idempotent: bool,
     /// How long after the beginning a schedule of the first topic has its one tick.
     pub tick: Option<Duration>,
+    /// What users do beyond that.
+    pub extras: Extras,
     /// Whether and how a worker dies when all is calm and everything is done.
     pub calm_death: Option<CalmDeath>,
 }
@@ -135,6 +138,8 @@ pub enum Manner {
     Dead,
     /// It makes its worker stop, once.
     Stops,
+    /// Its worker's process ends at once.
+    Kills,
 }
 
 /// One push: after a pause, these messages in one call.
@@ -226,6 +231,22 @@ impl Plan {
             name(dice, &mut messages);
         }
         let tick = (can_tell && dice.below(2) == 0).then(|| Duration::from_secs(2 + dice.below(10)));
+        let setting =
+            Setting { time: trouble.time, ttl, groups: &groups, topics: topics.len(), can_tell, seeks };
+        let extras = Extras::roll(seed, &setting);
+        if let Some(killer) = extras.killer {
+            let nth = (killer % messages.len() as u64) as usize;
+            messages[nth].manner = Manner::Kills;
+        }
+        let mut weather = weather;
+        extras.cloud(&mut weather.faults, idempotent);
+        let mut workers = workers;
+        for number in workers.len()..extras.crowd {
+            workers.push(WorkerPlan { group: number % groups.len(), slots: 1 + number % 3 });
+        }
+        if extras.trims_passed && tick.is_none() && extras.ticks.is_none() {
+            topics.iter_mut().for_each(|topic| topic.retention = Duration::ZERO);
+        }
         Self {
             topics,
             groups,
@@ -239,6 +260,7 @@ impl Plan {
             errands,
             idempotent,
             tick,
+            extras,
             calm_death: [None, Some(CalmDeath::Crash), Some(CalmDeath::Freeze)]
                 [Seeded::new(seed, CALM_STREAM).below(3) as usize],
         }
@@ -254,17 +276,30 @@ impl Plan {
             logs_failures: group.logs_failures,
             limit: group.limit.map(|limit| limit as usize),
             rate: group.rate.map(|rate| rate as usize),
+            per_key: self.extras.per_key.filter(|_| group.ordered).map(|rate| rate as usize),
             retries: if group.once { 0 } else { group.retries.0 },
             immediate: group.retries.1,
             backoff: group.backoff,
             most_claimed: group.most_claimed,
         };
         Rulebook {
-            ttl: self.ttl,
+            ttl: self.longest_ttl(),
+            fastest: self.extras.paces.iter().max().copied().unwrap_or(1000).max(1000),
             skew: self.trouble.skew,
             snooze: SNOOZE,
             groups: self.groups.iter().map(group).collect(),
         }
+    }
+
+    /// The longest TTL of a worker, as it passes in the world.
+    pub fn longest_ttl(&self) -> Duration {
+        let longest = self.extras.ttls.iter().copied().max().unwrap_or(self.ttl);
+        self.extras.at_most(longest.max(self.ttl))
+    }
+
+    /// True if the log can tell for as long as the history lasts whether it has a message already.
+    pub fn can_tell(&self) -> bool {
+        self.idempotent && self.topics.iter().all(|topic| !topic.retention.is_zero())
     }
 
     /// How often a group is sent elsewhere.
@@ -275,17 +310,26 @@ impl Plan {
 
     /// In how much time after faults end all must be done, even if one slot had to do it alone.
     pub fn drain_limit(&self) -> Duration {
-        let mut limit = Duration::from_secs(30) + 3 * self.ttl;
+        let mut limit = Duration::from_secs(30) + 3 * self.longest_ttl();
+        if self.extras.killer.is_some() {
+            limit += 15 * (self.longest_ttl() + Duration::from_secs(6));
+        }
+        let lives = 1 + self.seeks() + self.extras.resends();
         for group in &self.groups {
-            let starts = self.messages.len() as u32 * (1 + group.retries.0) * (1 + self.seeks());
-            limit += group.rate.map_or(Duration::ZERO, |rate| 2 * Duration::from_secs(1) * starts / rate);
+            let starts = self.messages.len() as u32 * (1 + group.retries.0) * lives;
+            let per_key = self.extras.per_key.filter(|_| group.ordered);
+            for rate in group.rate.into_iter().chain(per_key) {
+                limit += 2 * Duration::from_secs(1) * starts / rate;
+            }
             for message in &self.messages {
                 let attempts = match message.manner {
-                    Manner::Done | Manner::Dead => 1,
+                    Manner::Done | Manner::Dead | Manner::Kills => 1,
                     Manner::Fails(times) | Manner::Panics(times) => 1 + times.min(group.retries.0),
                     Manner::Snoozes | Manner::Stops => 2,
                 };
-                limit += (1 + self.seeks()) * (attempts * message.takes + (attempts - 1) * group.backoff.1);
+                let late = self.extras.timeout.is_some_and(|timeout| timeout <= message.takes);
+                let attempts = if late { 1 + group.retries.0 } else { attempts };
+                limit += lives * (attempts * message.takes + (attempts - 1) * group.backoff.1);
             }
         }
         limit

@@ -8,14 +8,15 @@ use std::time::Duration;
 use sawmill::Format;
 
 use super::director::Director;
-use super::people::{Hand, World};
+use super::hands::Hand;
+use super::people::World;
 use super::plan::WorkerPlan;
 use crate::control::NodeId;
 use crate::dice::Seeded;
 use crate::tasks::lock;
 
 /// The stream of the seed that says which versions there are.
-const STREAM: u32 = 3;
+const STREAM: u32 = 30;
 
 /// Which versions the programs of a history have.
 pub(super) struct Versions {

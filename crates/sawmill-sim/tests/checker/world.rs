@@ -48,13 +48,15 @@ impl World {
             most_claimed: None,
             limit: None,
             rate: None,
+            per_key: None,
         }
     }
 
     /// A world whose one group has these rules.
     pub(crate) fn with(group: GroupRules) -> Self {
         let sim = Sim::new(0);
-        let rules = Rulebook { ttl: TTL, skew: Duration::ZERO, snooze: SNOOZE, groups: vec![group] };
+        let rules =
+            Rulebook { ttl: TTL, fastest: 1000, skew: Duration::ZERO, snooze: SNOOZE, groups: vec![group] };
         let topic = Topic {
             name: "t".parse().unwrap(),
             uid: "t1".into(),

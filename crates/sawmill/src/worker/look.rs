@@ -322,7 +322,9 @@ impl Foreman {
                 let key = &self.spec(index).key;
                 tracing::info!(%key, claims = forgotten.len(), "reports were undone by the store: working them again");
             }
-            self.adopted.extend(forgotten);
+            if !planted::is(Bug::UndoneForgotten) {
+                self.adopted.extend(forgotten);
+            }
         }
     }
 
@@ -370,7 +372,9 @@ impl Foreman {
         if lost {
             let reason = "lost: its worker died, and an at-most-once group never starts a message again";
             bench.bury(ticket, |_| true, reason);
-        } else if deaths >= MOST_DEATHS || (deaths >= 2 && planted::is(Bug::BuriedTooSoon)) {
+        } else if (deaths >= MOST_DEATHS && !planted::is(Bug::NeverBuried))
+            || (deaths >= 2 && planted::is(Bug::BuriedTooSoon))
+        {
             bench.bury(ticket, |_| true, &format!("{deaths} workers died while they held it"));
         } else if !started.is_empty() {
             let reason =

@@ -11,6 +11,7 @@ use crate::claim::{Claim, Progress, Token, WorkerId};
 use crate::error::{ErrorKind, Result};
 use crate::ledger::{EntryKey, Write};
 use crate::message::Message;
+use crate::planted::{self, Bug};
 
 /// Says in the journal, if there is one, that these messages start now. False if they must not: then they are back on the bench.
 pub(super) fn note_starts(shared: &Shared, starts: &[Start]) -> bool {
@@ -69,7 +70,9 @@ impl Foreman {
         let mut started: BTreeMap<Token, Progress> = BTreeMap::new();
         for claim in state.claims.iter().filter(|claim| claim.owner.as_ref().is_some_and(is_known)) {
             let messages = self.reread(index, claim).await?;
-            let was_started = |message: &Message| past.started.contains(&(message.id, claim.pass));
+            let was_started = |message: &Message| {
+                past.started.contains(&(message.id, claim.pass)) && !planted::is(Bug::RecoveredRunsAgain)
+            };
             let indexes = (0..claim.count).zip(&messages).filter(|(_, message)| was_started(message));
             started.insert(claim.token, indexes.map(|(index, _)| index).collect());
         }

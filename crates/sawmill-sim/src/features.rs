@@ -1,0 +1,138 @@
+//! Which features of the core a run has used.
+//!
+//! A promise about a feature that no history uses is not checked, however often the checker looks. So each use counts itself in
+//! [`Features`] at the moment it takes effect in the store, or when its caller was told that it did.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+macro_rules! features {
+    ($($(#[$doc:meta])* $feature:ident = $name:literal,)*) => {
+        /// A feature, as it is counted when it takes effect.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Feature {
+            $($(#[$doc])* $feature,)*
+        }
+
+        impl Feature {
+            /// All features, in the order in which they are printed.
+            pub const ALL: &[Feature] = &[$(Feature::$feature,)*];
+
+            /// The name in a report.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Feature::$feature => $name,)*
+                }
+            }
+        }
+    };
+}
+
+features! {
+    /// A message was kept aside until its due time.
+    Delayed = "delayed",
+    /// A schedule pushed a message.
+    Tick = "tick",
+    /// A push was answered with the id of an earlier message of the same name.
+    UniqueRefused = "unique-refused",
+    /// A failed message was copied to the retry lane.
+    Retry = "retry",
+    /// A message became a dead letter.
+    DeadLetter = "dead-letter",
+    /// A message became a dead letter because its worker died under at-most-once.
+    Lost = "lost",
+    /// A dead letter was sent back to its group.
+    Resend = "resend",
+    /// A dead letter was dropped.
+    LetterDropped = "letter-dropped",
+    /// The dead letters of a group were listed, and there were some.
+    LettersListed = "letters-listed",
+    /// A worker was declared dead.
+    DeclaredDead = "declared-dead",
+    /// A claim of a worker that was gone was taken over.
+    Adoption = "adoption",
+    /// A claim of a former life was recovered by its journal.
+    Recovery = "recovery",
+    /// A claim was given back.
+    GivenBack = "given-back",
+    /// A claim that was given back was taken by another worker.
+    TakenUp = "taken-up",
+    /// A group was sent to another place of a shard.
+    Seek = "seek",
+    /// A message was cancelled.
+    Cancel = "cancel",
+    /// A group was paused.
+    Pause = "pause",
+    /// A worker said that it has nothing to do.
+    Drain = "drain",
+    /// A message was pushed by a producer.
+    Produced = "produced",
+    /// A push was repeated after nobody knew what came of it.
+    Repeated = "repeated",
+    /// A handler pushed a message that follows from the one it handled.
+    Followed = "followed",
+    /// A handler took several messages at once.
+    Batch = "batch",
+    /// A message was pulled.
+    Pull = "pull",
+    /// A pulled message was given back.
+    PullGivenBack = "pull-given-back",
+    /// A pulled message got more time.
+    PullExtended = "pull-extended",
+    /// A handler took too long, and was dropped.
+    Timeout = "timeout",
+    /// A worker had another TTL than others.
+    OwnTtl = "own-ttl",
+    /// The clock of a worker ran faster or slower than others.
+    OwnPace = "own-pace",
+    /// A tick was pushed later than the one after it was due.
+    TickMissed = "tick-missed",
+    /// Twenty workers or more were at work.
+    Crowd = "crowd",
+    /// A worker took what lies behind a place that was trimmed.
+    TrimPassed = "trim-passed",
+    /// A message became a dead letter because ten workers died holding it.
+    Burial = "burial",
+    /// A claim that was closed was there again after a crash of the store.
+    Reopened = "reopened",
+    /// A message was trimmed.
+    Trim = "trim",
+}
+
+/// How often each feature was used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Features([u64; Feature::ALL.len()]);
+
+impl Features {
+    /// Counts one more use.
+    pub fn count(&mut self, feature: Feature) {
+        self.0[feature as usize] += 1;
+    }
+
+    /// How often this feature was used.
+    pub fn of(&self, feature: Feature) -> u64 {
+        self.0[feature as usize]
+    }
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self([0; Feature::ALL.len()])
+    }
+}
+
+impl AddAssign<&Features> for Features {
+    fn add_assign(&mut self, other: &Features) {
+        for (sum, count) in self.0.iter_mut().zip(other.0) {
+            *sum += count;
+        }
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Feature::ALL
+            .iter()
+            .try_for_each(|feature| writeln!(f, "{:<22}{:>12}", feature.name(), self.of(*feature)))
+    }
+}
