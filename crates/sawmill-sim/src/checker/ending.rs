@@ -195,6 +195,7 @@ impl Book {
             *several |= dead && self.is_half_sent_back(group, lying.origin);
             let superseded = |mirror: &super::book::Mirror| mirror.superseded.contains_key(&place.2);
             let replayed = |mirror: &super::book::Mirror| mirror.state.pass > 0;
+            *several |= worked && self.lasting.touched.contains(&(group, *place));
             *several |= self.is_doubled(place.0, lying.id)
                 || (worked && self.mirror(group, *place).is_some_and(replayed))
                 || (worked && self.mirror(group, *place).is_some_and(superseded));

@@ -88,7 +88,11 @@ impl Book {
                 if here.peek().is_some() {
                     return here.any(|(_, number)| *number == mirror.sent_to + 1);
                 }
-                id.created()
+                // An id that was reserved for another push is older than the message that came under it.
+                let made = places
+                    .first()
+                    .and_then(|(shard, number)| self.places.get(&(mirror.topic, *shard, *number)));
+                made.map_or(id.created(), |lying| lying.created)
             }
         };
         let there = |from: u64, to: u64| {

@@ -74,6 +74,8 @@ impl Book {
             state: before.unwrap_or_default(),
             settled: Default::default(),
             sent_to: 0,
+            settled_before: Default::default(),
+            sent_at: Duration::ZERO,
             superseded: Default::default(),
             grabbed: Default::default(),
         };
@@ -202,6 +204,7 @@ impl Book {
             (format!("{}: a seek changed more than the cursor", change.key), change.about())
         });
         mirror.sent_to = change.new.cursor.number().unwrap_or(0);
+        (mirror.settled_before, mirror.sent_at) = (std::mem::take(&mut mirror.settled), self.now);
         self.sent_where_it_should(mirror, change);
         let behind: Vec<u64> = self.between(mirror.topic, mirror.shard, 0, mirror.sent_to).collect();
         let open =

@@ -31,7 +31,11 @@ impl Book {
             self.in_order(group, started, place, hidden);
         }
         self.not_paused(group, started);
-        let worker = place.and_then(|place| self.worker_of(group, place, started.token)).unwrap_or_default();
+        let worker = match lost {
+            true => self.loser_of(started),
+            false => place.and_then(|place| self.worker_of(group, place, started.token)),
+        };
+        let worker = worker.unwrap_or_default();
         let place = place.unwrap_or((usize::MAX, 0, 0));
         let (id, origin, token) = (started.message.id, started.origin, started.token);
         let (node, at) = (started.node, started.at);

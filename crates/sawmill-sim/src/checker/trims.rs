@@ -5,8 +5,11 @@ use std::time::Duration;
 use sawmill::Message;
 use sawmill::topic::{Lane, Topic};
 
-use super::book::Book;
+use super::book::{Book, Mirror};
 use super::invariant::Invariant;
+
+/// How long a trim may be under way, from the reading of what is needed to its effect.
+const LONGEST_TRIM: Duration = Duration::from_secs(10);
 
 impl Book {
     /// A message was dropped from the log: nobody may need it any more, and its retention is over.
@@ -22,6 +25,11 @@ impl Book {
         let unsettled = self.mirrors.iter().find(|(_, mirror)| {
             mirror.topic == index && mirror.shard == shard && !mirror.settled.contains(&number)
         });
+        let just_sent_back = |mirror: &Mirror| {
+            let under_way = self.now.saturating_sub(mirror.sent_at) < LONGEST_TRIM;
+            under_way && mirror.settled_before.contains(&number)
+        };
+        self.is_void |= unsettled.is_some_and(|(_, mirror)| just_sent_back(mirror));
         let unsettled = unsettled.map(|(key, _)| key.clone());
         self.check(Invariant::NothingLost, unsettled.is_none(), |_| {
             let key = unsettled.unwrap_or_default();

@@ -18,6 +18,9 @@ pub(super) struct Lasting {
     renewed: BTreeMap<String, Duration>,
     /// What was counted since: in which group, of which message, and whether it was done.
     ends: Vec<((usize, MessageId), bool)>,
+    /// Messages, by group and place, that may have been claimed by a worker that did not know yet that its claim was undone: what it
+    /// made of them comes beside what the next makes.
+    pub(super) touched: BTreeSet<(usize, Place)>,
     /// Claims that were undone while their workers may not know of it.
     lost: BTreeSet<(String, Token, WorkerId)>,
     /// When members had last renewed their entries, of those whose renewal was undone: they go by a lease that others do not see.
@@ -107,11 +110,19 @@ impl Book {
             .collect();
         for run in &mut self.runs {
             let (topic, shard, number) = run.place;
-            if (topic, shard) == (now.topic, now.shard) && run.group == now.group && open(&number) {
+            // A token that was given out since is given out again, also for a message that another claim has settled.
+            let given_since = run.token > restored.state.token;
+            if (topic, shard) == (now.topic, now.shard)
+                && run.group == now.group
+                && (open(&number) || given_since)
+            {
                 run.undone = true;
             }
         }
-        touched.into_iter().for_each(|number| *restored.superseded.entry(number).or_default() += 1);
+        for number in touched {
+            self.lasting.touched.insert((now.group, (now.topic, now.shard, number)));
+            *restored.superseded.entry(number).or_default() += 1;
+        }
         if is_there {
             self.mirrors.insert(key.to_owned(), restored);
         }
@@ -148,6 +159,17 @@ impl Book {
             })
         };
         !self.mirror(group, place).is_some_and(covers)
+    }
+
+    /// The worker that had the undone claim under which a message is started.
+    pub(super) fn loser_of(&self, started: &Started<'_>) -> Option<String> {
+        let group = self.group(started.group)?;
+        let is_here = |owner: &WorkerId| {
+            self.member(group, owner.as_str()).is_some_and(|member| member.node == started.node)
+        };
+        let mut lost = self.lasting.lost.iter();
+        let (_, _, owner) = lost.find(|(_, token, owner)| *token == started.token && is_here(owner))?;
+        Some(owner.as_str().to_owned())
     }
 
     /// True if the owner of the claim was declared dead because the store has undone its beats, and has its lease still.

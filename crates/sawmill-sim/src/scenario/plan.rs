@@ -318,7 +318,9 @@ impl Plan {
         for group in &self.groups {
             let starts = self.messages.len() as u32 * (1 + group.retries.0) * lives;
             let per_key = self.extras.per_key.filter(|_| group.ordered);
-            for rate in group.rate.into_iter().chain(per_key) {
+            // The messages of one key are one worker's, and its part of the rate may be one in a second.
+            let rate = group.rate.map(|rate| if group.ordered { 1 } else { rate });
+            for rate in rate.into_iter().chain(per_key) {
                 limit += 2 * Duration::from_secs(1) * starts / rate;
             }
             for message in &self.messages {
