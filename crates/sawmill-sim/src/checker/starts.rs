@@ -1,5 +1,7 @@
 //! Starts and ends of handlers: once or again with a reason, in order, not too early, and under a claim that counts.
 
+use std::time::Duration;
+
 use sawmill::MessageId;
 use sawmill::claim::Claim;
 use sawmill::topic::Lane;
@@ -201,10 +203,11 @@ impl Book {
     /// Invariant 13: the claim was taken before the cancellation was acknowledged. And a worker that has not looked around for a
     /// TTL starts nothing, so that what it had in hand is not started either.
     fn not_cancelled(&mut self, group: usize, started: &Started<'_>, (topic, shard, _): Place) {
-        let key =
-            format!("shards/{}/{}/{shard:04}", self.topics[topic].topic.uid, self.rules.groups[group].name);
-        let Some((at, tokens)) = self.cancelled.get(&started.origin) else { return };
-        let (late, last) = (started.at.saturating_sub(*at), tokens.get(&key).copied().unwrap_or_default());
+        let key = self.entry(group, topic, shard);
+        let cancelled = self.cancelled.get(&started.origin);
+        let late = cancelled.map_or(Duration::ZERO, |(at, _)| started.at.saturating_sub(*at));
+        let last =
+            cancelled.map_or(started.token, |(_, tokens)| tokens.get(&key).copied().unwrap_or_default());
         self.check(Invariant::Cancelled, late <= self.rules.ttl, |_| {
             let what = format!("{} was started {late:?} after it was cancelled", started.origin);
             (what, Self::about(started))

@@ -98,7 +98,8 @@ impl World {
         let name = self.topic.name.lane(&group_name(), lane);
         let lane = Topic { name, uid: format!("{lane:?}"), ..self.topic.clone() };
         let mut copy = Message { id: MessageId::from_u128(of.id.as_u128() + 1_000), due, ..of.clone() };
-        copy.headers = [("sawmill-origin", of.origin().to_string())].into_iter().collect();
+        let attempts = ("sawmill-attempts", "1".to_owned());
+        copy.headers = [("sawmill-origin", of.origin().to_string()), attempts].into_iter().collect();
         self.book.readable(&lane, 0, 1, &copy);
         copy
     }
