@@ -77,8 +77,10 @@ impl Book {
                 possible
             }
         };
-        if !possible.contains(&Fate::Retried) {
-            self.handled.entry((group, origin)).or_default().over = Some(self.now);
+        let handling = self.handled.entry((group, origin)).or_default();
+        // What a person sent back is not unique any more: its end says nothing of its name.
+        if !possible.contains(&Fate::Retried) && handling.lives.is_empty() {
+            handling.over = Some(self.now);
         }
         possible
     }
