@@ -148,7 +148,7 @@ impl Book {
         started: &Started<'_>,
         place: Option<Place>,
     ) -> bool {
-        let Some(place) = place.filter(|_| !self.lasting.lost.is_empty()) else { return false };
+        let Some(place) = place.filter(|_| self.lasting.is_needed) else { return false };
         let node_of = |owner: &WorkerId| {
             self.member(group, owner.as_str()).filter(|member| member.there).map(|member| member.node)
         };
@@ -168,8 +168,21 @@ impl Book {
             self.member(group, owner.as_str()).is_some_and(|member| member.node == started.node)
         };
         let mut lost = self.lasting.lost.iter();
-        let (_, _, owner) = lost.find(|(_, token, owner)| *token == started.token && is_here(owner))?;
-        Some(owner.as_str().to_owned())
+        let claim = lost.find(|(_, token, owner)| *token == started.token && is_here(owner));
+        let owner = claim.map(|(_, _, owner)| owner.as_str().to_owned());
+        owner.or_else(|| self.with_an_undone_beat(started))
+    }
+
+    /// The worker of this node that goes by a lease of which the others do not know, because the store has undone its last beats.
+    /// It was declared dead meanwhile, and its claims may be others' by now.
+    fn with_an_undone_beat(&self, started: &Started<'_>) -> Option<String> {
+        let holds = |(key, beat): &(&String, &Duration)| {
+            let of_group = key.strip_prefix("members/").and_then(|key| key.strip_prefix(started.group));
+            let here = self.members.get(*key).is_some_and(|member| member.node == started.node);
+            of_group.is_some_and(|key| key.starts_with('/')) && here && started.at <= **beat + self.rules.ttl
+        };
+        let (key, _) = self.lasting.beats.iter().find(holds)?;
+        key.rsplit('/').next().map(str::to_owned)
     }
 
     /// True if the owner of the claim was declared dead because the store has undone its beats, and has its lease still.
@@ -204,10 +217,10 @@ impl Book {
                     && member.is_some_and(|member| member.node == started.node)
             })
         };
-        places
-            .iter()
-            .find(|place| is_lost(place) || self.is_of_one_whose_beat_was_undone(group, started, **place))
-            .copied()
+        let undone =
+            |place: &&Place| is_lost(place) || self.is_of_one_whose_beat_was_undone(group, started, **place);
+        let adopted = || places.first().filter(|_| self.with_an_undone_beat(started).is_some());
+        places.iter().find(undone).or_else(adopted).copied()
     }
 }
 
