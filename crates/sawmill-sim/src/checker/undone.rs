@@ -110,8 +110,10 @@ impl Book {
             .collect();
         for run in &mut self.runs {
             let (topic, shard, number) = run.place;
-            // A token that was given out since is given out again, also for a message that another claim has settled.
-            let given_since = run.token > restored.state.token;
+            // A token that was given out since is given out again, and a claim that is open again is worked again, also for a message
+            // that another claim has settled.
+            let given_since = run.token > restored.state.token
+                || restored.state.claims.iter().any(|claim| claim.token == run.token);
             if (topic, shard) == (now.topic, now.shard)
                 && run.group == now.group
                 && (open(&number) || given_since)
