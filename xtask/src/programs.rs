@@ -14,7 +14,7 @@ use crate::run::{Counts, Ended, Invocation, say};
 use crate::second_run::{self, FailedTest};
 
 /// How many run at a time.
-const AT_A_TIME: usize = 2;
+const AT_A_TIME: usize = 3;
 
 /// A program that Cargo built from tests.
 #[derive(Debug, PartialEq, Eq)]

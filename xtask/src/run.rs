@@ -49,6 +49,16 @@ impl Invocation {
         Self { folder: Some(folder.to_owned()), ..self }
     }
 
+    /// The same, but only with the time that nothing else wants.
+    pub(crate) fn at_lowest_priority(self) -> Self {
+        if !cfg!(unix) {
+            return self;
+        }
+        let program = self.executable.to_string_lossy().into_owned();
+        let args = ["-n".to_owned(), "19".to_owned(), program].into_iter().chain(self.args).collect();
+        Self { executable: "nice".into(), args, ..self }
+    }
+
     pub(crate) fn args<S: AsRef<str>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self

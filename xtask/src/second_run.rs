@@ -48,6 +48,8 @@ impl FailedTest {
                 inside = true;
             } else if line == "failures:" {
                 inside = false;
+            } else if line.starts_with("thread '") && line.contains(" panicked at ") {
+                // It holds the names of the test and its file, which say nothing of why it failed.
             } else if let (true, Some(test)) = (inside, tests.last_mut()) {
                 test.printed.push_str(line);
                 test.printed.push('\n');
@@ -110,6 +112,14 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
         assert!(failed("bind: Address already in use (os error 98)").deserves_a_second_run());
         assert!(!failed("assertion `left == right` failed").deserves_a_second_run());
         assert!(!failed("messages of one push were started twice; it did not end").deserves_a_second_run());
+    }
+
+    #[test]
+    fn the_name_of_a_test_does_not_count_as_what_it_says() {
+        let printed = "---- nothing_is_lost stdout ----\n\n\
+            thread 'nothing_is_lost' (7) panicked at tests/lost.rs:5:9:\n3 starts did not happen\n";
+        let tests = FailedTest::all_of(printed);
+        assert!(tests[0].deserves_a_second_run(), "{tests:?}");
     }
 
     #[test]

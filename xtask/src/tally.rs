@@ -1,6 +1,7 @@
 //! What the gate counts, and when a run of tests is good enough.
 
 use std::fmt;
+use std::ops::AddAssign;
 
 use crate::run::Counts;
 
@@ -20,6 +21,14 @@ impl Tally {
         self.passed += counts.passed.saturating_sub(skips);
         self.failed += counts.failed;
         self.skipped += counts.ignored + skips;
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
     }
 }
 

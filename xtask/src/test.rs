@@ -3,7 +3,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::engines::{Engine, Starting};
@@ -38,10 +39,11 @@ const fn step(name: &'static str, by: By, args: &'static str) -> Step {
     Step { name, by, args, env: &[] }
 }
 
-/// Cheap steps come first, so that a slip of the pen is found before the long runs. Steps that build the same things name the same
-/// features, or all that depends on these would be built once more.
+/// The steps after the tests run beside them: tests mostly wait, and none of these steps depends on time. Steps that build the same
+/// things name the same features, or all that depends on these would be built once more.
 const STEPS: &[Step] = &[
     step("format", By::Cargo, "fmt --all -- --check"),
+    step("tests", By::EngineTest, "test --workspace --tests --features sawmill-cli/full,sawmill/otel"),
     // With all that is optional, and with the planted bugs, which are lines more and no line less.
     step(
         "clippy",
@@ -49,7 +51,6 @@ const STEPS: &[Step] = &[
         "clippy --workspace --all-targets --features sawmill-sim/planted,sawmill-cli/full,sawmill/otel -- -D warnings",
     ),
     step("clippy-lean", By::Cargo, "clippy -p sawmill-cli --no-default-features --bins -- -D warnings"),
-    step("tests", By::EngineTest, "test --workspace --tests --features sawmill-cli/full,sawmill/otel"),
     Step {
         env: &[("RUSTDOCFLAGS", "-D warnings")],
         ..step(
@@ -107,7 +108,7 @@ pub(crate) fn run(names: &[&str]) -> ExitCode {
     if chosen.iter().any(|step| matches!(step.by, By::EngineTest)) {
         gate.engines = Some(Starting::all());
     }
-    let all_passed = chosen.into_iter().all(|step| gate.passes(step));
+    let all_passed = gate.pass_all(&chosen);
     gate.close();
     for test in &gate.second_runs {
         say(&format!("passed in its second run only: {test}"));
@@ -130,9 +131,11 @@ struct Gate {
     /// Tests that skip themselves (no server to talk to, say) append a line with the reason to this file.
     skips_file: PathBuf,
     tally: Tally,
-    /// Got and started while the first steps build.
+    /// Got and started while the tests are built.
     engines: Option<Starting>,
     second_runs: Vec<String>,
+    /// These steps run beside the tests: at the lowest priority, and what they print is shown when they end.
+    beside: bool,
 }
 
 impl Gate {
@@ -140,10 +143,20 @@ impl Gate {
         tools::enter_repository()?;
         let folder = std::env::current_dir()?.join(tools::target_dir()).join("xtask");
         fs::create_dir_all(&folder)?;
-        let skips_file = folder.join(format!("skips-{}.txt", std::process::id()));
-        fs::write(&skips_file, "")?;
         let strict = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-        Ok(Self { strict, skips_file, tally: Tally::default(), engines: None, second_runs: Vec::new() })
+        Self::counting_skips_in(folder.join(format!("skips-{}.txt", std::process::id())), strict)
+    }
+
+    fn counting_skips_in(skips_file: PathBuf, strict: bool) -> io::Result<Self> {
+        fs::write(&skips_file, "")?;
+        let tally = Tally::default();
+        Ok(Self { strict, skips_file, tally, engines: None, second_runs: Vec::new(), beside: false })
+    }
+
+    /// A gate for the steps that run beside this one's tests.
+    fn open_beside(&self) -> io::Result<Self> {
+        let gate = Self::counting_skips_in(self.skips_file.with_extension("beside.txt"), self.strict)?;
+        Ok(Self { beside: true, ..gate })
     }
 
     fn close(&mut self) {
@@ -155,15 +168,27 @@ impl Gate {
         let _ = fs::remove_file(&self.skips_file);
     }
 
-    /// Runs one step and says how it went.
-    fn passes(&mut self, step: &Step) -> bool {
-        let name = step.name;
+    /// Runs the steps in their order, up to the first that fails; those after the tests beside them.
+    fn pass_all(&mut self, steps: &[&Step]) -> bool {
+        for (at, step) in steps.iter().enumerate() {
+            if matches!(step.by, By::EngineTest) {
+                return self.passes(step, &steps[at + 1..]);
+            }
+            if !self.passes(step, &[]) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Runs one step, with others beside it, and says how it went.
+    fn passes(&mut self, step: &Step, beside: &[&Step]) -> bool {
+        let (name, started) = (step.name, Instant::now());
         say(&format!("== {name}: {}", step.typed()));
-        let started = Instant::now();
         let outcome = match step.by {
-            By::Cargo => run_plain(step.typed()),
+            By::Cargo => self.run_plain(step.typed()),
             By::CargoTest => self.run_tests(step),
-            By::EngineTest => self.run_engine_tests(step),
+            By::EngineTest => self.run_engine_tests(step, beside),
             By::Examples => self.run_examples(step),
             By::Licences => match licences::check() {
                 Ok(()) => Outcome::Passed,
@@ -183,8 +208,9 @@ impl Gate {
         true
     }
 
-    /// Where an engine cannot be had, its tests skip themselves visibly; in CI that is a failure.
-    fn run_engine_tests(&mut self, step: &Step) -> Outcome {
+    /// Where an engine cannot be had, its tests skip themselves visibly; in CI that is a failure. These other steps run beside the
+    /// tests.
+    fn run_engine_tests(&mut self, step: &Step, beside: &[&Step]) -> Outcome {
         // The servers of this run are gone when a person repeats it; the gate starts new ones.
         let again = Invocation::cargo(&["xtask", "test", "--only", step.name]);
         let built = programs::build(&step.typed()).map_err(|error| error.to_string()).and_then(|programs| {
@@ -201,24 +227,64 @@ impl Gate {
                 let with_url = |command: Invocation, (engine, url): &(Engine, String)| {
                     command.env(engine.variable(), url)
                 };
-                Ok(programs::run(programs, &started.urls.iter().fold(command, with_url)))
+                let command = started.urls.iter().fold(command, with_url);
+                self.with_steps_beside(beside, || programs::run(programs, &command))
             }
         };
         started.engines.end();
         match ran {
-            Ok(ran) => {
+            Ok((ran, beside_passed)) => {
                 self.second_runs.extend(ran.second_runs);
                 let broken = (!ran.failed.is_empty()).then(|| ran.failed.join("; "));
-                self.judge(ran.counts, broken, again)
+                match self.judge(ran.counts, broken, again.clone()) {
+                    Outcome::Passed if !beside_passed => {
+                        Outcome::Failed { why: "a step beside the tests has failed".to_owned(), again }
+                    }
+                    outcome => outcome,
+                }
             }
             Err(why) => Outcome::Failed { why, again },
+        }
+    }
+
+    /// Does something while these steps run. Also says whether they have passed.
+    fn with_steps_beside<T>(
+        &mut self,
+        steps: &[&Step],
+        work: impl FnOnce() -> T,
+    ) -> Result<(T, bool), String> {
+        let mut beside = self.open_beside().map_err(|error| error.to_string())?;
+        let (done, passed) = thread::scope(|scope| {
+            let steps = scope.spawn(|| beside.pass_all(steps));
+            (work(), steps.join().unwrap_or(false))
+        });
+        beside.close();
+        self.tally += beside.tally;
+        Ok((done, passed))
+    }
+
+    /// Runs a command and counts the tests that it reports.
+    fn run_command(&self, command: Invocation) -> io::Result<(ExitStatus, Counts)> {
+        if !self.beside {
+            return command.run_counting();
+        }
+        let ended = command.at_lowest_priority().run_quietly()?;
+        say(ended.printed.trim_end());
+        Ok((ended.status, ended.counts))
+    }
+
+    fn run_plain(&self, command: Invocation) -> Outcome {
+        match self.run_command(command.clone()) {
+            Ok((status, _)) if status.success() => Outcome::Passed,
+            Ok((status, _)) => Outcome::Failed { why: status.to_string(), again: command },
+            Err(error) => Outcome::Failed { why: error.to_string(), again: command },
         }
     }
 
     /// Tests that Cargo runs by itself.
     fn run_tests(&mut self, step: &Step) -> Outcome {
         let again = step.typed();
-        match step.typed().env("SAWMILL_SKIPS", &self.skips_file).run_counting() {
+        match self.run_command(step.typed().env("SAWMILL_SKIPS", &self.skips_file)) {
             Ok((status, counts)) => {
                 let broken = (!status.success()).then(|| status.to_string());
                 self.judge(counts, broken, again)
@@ -247,7 +313,7 @@ impl Gate {
     }
 
     fn run_examples(&mut self, step: &Step) -> Outcome {
-        let built = run_plain(step.typed());
+        let built = self.run_plain(step.typed());
         if !matches!(built, Outcome::Passed) {
             return built;
         }
@@ -260,7 +326,7 @@ impl Gate {
         };
         for name in names {
             say(&format!("-- example {name}"));
-            match run_plain(built_example(&name)) {
+            match self.run_plain(built_example(&name)) {
                 Outcome::Failed { why, .. } => {
                     self.tally.failed += 1;
                     return Outcome::Failed { why: format!("example {name}: {why}"), again: example(&name) };
@@ -306,14 +372,6 @@ fn example_names(folder: &Path) -> io::Result<Vec<String>> {
     match names.is_empty() {
         true => Err(io::Error::new(io::ErrorKind::NotFound, "there is no example in it")),
         false => Ok(names),
-    }
-}
-
-fn run_plain(invocation: Invocation) -> Outcome {
-    match invocation.run() {
-        Ok(status) if status.success() => Outcome::Passed,
-        Ok(status) => Outcome::Failed { why: status.to_string(), again: invocation },
-        Err(error) => Outcome::Failed { why: error.to_string(), again: invocation },
     }
 }
 
