@@ -154,10 +154,16 @@ async fn c2_nothing_is_deleted_and_every_row_expires() {
     let mut traced = Statement::new(format!("SELECT at FROM {keyspace}.log"));
     traced.set_tracing(true);
     let trace = session.query_unpaged(traced, ()).await.unwrap().tracing_id().unwrap();
-    let trace = session.get_tracing_info(&trace).await.unwrap();
-    let steps: Vec<String> = trace.events.into_iter().filter_map(|event| event.activity).collect();
-    let counted: Vec<&String> = steps.iter().filter(|step| step.contains("tombstone")).collect();
-    assert!(!counted.is_empty() && counted.iter().all(|step| step.contains(" 0 tombstone")), "{steps:?}");
+    // The server writes the steps of a trace when it has answered, one after the other.
+    let mut counted = Vec::new();
+    eventually("the trace counts tombstones", async || {
+        let trace = session.get_tracing_info(&trace).await.unwrap();
+        let steps = trace.events.into_iter().filter_map(|event| event.activity);
+        counted = steps.filter(|step| step.contains("tombstone")).collect();
+        !counted.is_empty()
+    })
+    .await;
+    assert!(counted.iter().all(|step| step.contains(" 0 tombstone")), "{counted:?}");
     session.query_unpaged(format!("DROP KEYSPACE {keyspace}"), ()).await.unwrap();
 }
 
