@@ -33,7 +33,7 @@ const LONG: &[Long] = &[
     Long {
         name: "postgres-stranger",
         server: Some(Engine::Postgres),
-        args: "test -p sawmill-postgres --test late_commits a_strangers_transaction",
+        args: "test -p sawmill-postgres --test engine late_commits::a_strangers_transaction",
         env: &[("SAWMILL_TEST_STRANGER_SECONDS", "60")],
     },
     Long {
@@ -52,13 +52,13 @@ const LONG: &[Long] = &[
     Long {
         name: "cassandra-late",
         server: Some(Engine::Cassandra),
-        args: "test -p sawmill-cassandra --test late -- --nocapture",
+        args: "test -p sawmill-cassandra --test engine late:: -- --nocapture",
         env: &[("SAWMILL_TEST_LATE_MESSAGES", "100000"), ("SAWMILL_TEST_LATE_MS", "100")],
     },
     Long {
         name: "cassandra-long",
         server: Some(Engine::Cassandra),
-        args: "test -p sawmill-cassandra --test long -- --nocapture",
+        args: "test -p sawmill-cassandra --test engine long:: -- --nocapture",
         env: &[("SAWMILL_TEST_LONG_MESSAGES", "1000000")],
     },
     // Three nodes take more memory than the gate may.

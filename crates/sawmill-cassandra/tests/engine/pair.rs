@@ -1,0 +1,25 @@
+//! Messages on Cassandra, and the ledger in ZooKeeper: the setting of the second note.
+
+use crate::support::server_for;
+use sawmill::Sawmill;
+use sawmill::env::Env;
+use sawmill_cassandra::CassandraEngine;
+use sawmill_conformance::pair::all_is_worked;
+use sawmill_zookeeper::ZookeeperEngine;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledger_may_be_in_zookeeper() {
+    let Some(url) = server_for("the_ledger_may_be_in_zookeeper") else { return };
+    let ledger = std::env::var("SAWMILL_TEST_ZOOKEEPER").ok().filter(|url| !url.is_empty());
+    let Some(ledger) = ledger else {
+        let why = "SAWMILL_TEST_ZOOKEEPER names no server; `cargo xtask engines up zookeeper` starts one";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+        return sawmill_conformance::skipped("the_ledger_may_be_in_zookeeper", why);
+    };
+    let namespace = format!("pair-{:016x}", Env::system().dice().roll());
+    all_is_worked(async || {
+        let options = Sawmill::options().engine(CassandraEngine).engine(ZookeeperEngine);
+        options.namespace(&namespace).ledger(&ledger).open(&url).await.unwrap()
+    })
+    .await;
+}

@@ -1,0 +1,45 @@
+//! The MySQL engine passes both suites.
+
+use crate::support::Database;
+use async_trait::async_trait;
+use sawmill::engine::{Engine, Namespace, Store};
+use sawmill_conformance::{Factory, Reach};
+use sawmill_mysql::MysqlEngine;
+
+/// A database of the check's own, if there is a server.
+struct OnServer(Result<Database, String>);
+
+impl OnServer {
+    async fn new() -> Self {
+        match crate::support::server() {
+            Ok(url) => Self(Ok(Database::new(&url).await)),
+            Err(why) => Self(Err(why)),
+        }
+    }
+}
+
+#[async_trait]
+impl Factory for OnServer {
+    async fn open(&self, namespace: &Namespace) -> Store {
+        let database = self.0.as_ref().expect("a server");
+        let url = database.url().parse().expect("a URL");
+        MysqlEngine.open(&url, namespace).await.expect("a database")
+    }
+
+    fn lacking(&self) -> Option<String> {
+        self.0.as_ref().err().cloned()
+    }
+
+    /// The server has no way to tell other processes, but those in this one hear of it.
+    fn hints_reach(&self) -> Reach {
+        Reach::EveryHandle
+    }
+}
+
+mod log {
+    sawmill_conformance::log_suite!(super::OnServer::new().await);
+}
+
+mod ledger {
+    sawmill_conformance::ledger_suite!(super::OnServer::new().await);
+}

@@ -1,0 +1,142 @@
+//! What the server sees of us: which locks are held while handlers run, what is done about deadlocks, and what is left behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{NOW, database_for, record, soon, topic};
+use futures_util::future::join;
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use sawmill::env::Env;
+use sawmill::log::{Position, Want};
+use sawmill::{Context, Sawmill};
+use sawmill_mysql::MysqlEngine;
+use tokio::sync::Semaphore;
+
+/// How often a test looks at the list of transactions.
+const LOOKS: usize = 50;
+/// The server makes that list anew only if nobody has read it for 100 ms: who looks more often sees the same one again and again.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(150);
+
+/// While a handler runs nothing is locked: whatever we do meanwhile (beating, looking) is over in a moment, and no table is locked
+/// against others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g6_no_lock_is_held_while_a_handler_runs() {
+    let Some(database) = database_for("g6_no_lock_is_held_while_a_handler_runs").await else { return };
+    let mill = Sawmill::options().engine(MysqlEngine).open(&database.url()).await.unwrap();
+    mill.create_topic("jobs").await.unwrap();
+    let (started, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (start, end) = (started.clone(), gate.clone());
+    let handler = move |_: Context| {
+        let end = end.clone();
+        start.add_permits(1);
+        async move { end.acquire().await.unwrap().forget() }
+    };
+    let worker = mill.worker("jobs").slots(4).start(handler).await.unwrap();
+    mill.push_many("jobs", (0..4).map(|n| n.to_string())).await.unwrap();
+    started.acquire_many(4).await.unwrap().forget();
+
+    let mut watch = database.stranger().await;
+    let name = &database.name;
+    let sessions = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{name}' AND id <> CONNECTION_ID()"
+    );
+    let transactions = format!(
+        "SELECT COUNT(*), COALESCE(SUM(t.trx_started < NOW() - INTERVAL 5 SECOND), 0)
+         FROM information_schema.innodb_trx AS t
+         JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id WHERE p.db = '{name}'"
+    );
+    let mut free = 0;
+    for look in 0..LOOKS {
+        let seen: u64 = watch.query_first(&sessions).await.unwrap().unwrap();
+        assert!(seen > 0, "our connections are there to be seen");
+        let (open, long): (u64, u64) = watch.query_first(&transactions).await.unwrap().unwrap();
+        assert_eq!(long, 0, "look {look}: transactions that last");
+        let in_use: Vec<mysql_async::Row> =
+            watch.query(format!("SHOW OPEN TABLES FROM {name} WHERE In_use > 0")).await.unwrap();
+        free += usize::from(open == 0 && in_use.is_empty());
+        Env::system().sleep(BETWEEN_LOOKS).await;
+    }
+    assert!(free > LOOKS / 2, "locks are the exception: nothing was locked in {free} of {LOOKS} looks");
+    gate.add_permits(4);
+    soon("the end", worker.drained()).await;
+    worker.stop().await;
+}
+
+/// Somebody takes the counters in another order than we do. The server ends the deadlock at our cost, since they have written more:
+/// and the push is done again, and once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_a_deadlock_has_ended_is_done_again() {
+    let Some(database) = database_for("a_push_that_a_deadlock_has_ended_is_done_again").await else { return };
+    let log = database.open("default").await.unwrap().log.unwrap();
+    let topic = topic(&*log, "orders", 2).await;
+    let mut other = database.stranger().await;
+    let values = vec!["(1)"; 1_000].join(",");
+    let hold = |shard| {
+        format!("SELECT last FROM sawmill_default_shard WHERE topic = 1 AND number = {shard} FOR UPDATE")
+    };
+    for sql in ["CREATE TABLE theirs (a INT) ENGINE=InnoDB", "START TRANSACTION"] {
+        other.query_drop(sql).await.unwrap();
+    }
+    other.query_drop(format!("INSERT INTO theirs VALUES {values}")).await.unwrap();
+    other.query_drop(hold(1)).await.unwrap();
+    let pushing = log.append(&topic, NOW, vec![record(0, "a"), record(1, "b")]);
+    let crossing = async {
+        let mut watch = database.stranger().await;
+        let ours = format!("`{}`.`sawmill_default_shard`", database.name);
+        while !waits_for(&status(&mut watch).await, &ours) {
+            Env::system().sleep(Duration::from_millis(10)).await;
+        }
+        other.query_drop(hold(0)).await.unwrap();
+        let status = status(&mut watch).await;
+        let latest = status.split("LATEST DETECTED DEADLOCK").nth(1).unwrap_or_default();
+        assert!(latest.contains(&ours), "there was a deadlock: {latest}");
+        other.query_drop("COMMIT").await.unwrap();
+    };
+    let (pushed, ()) = soon("the push", join(pushing, crossing)).await;
+    pushed.unwrap();
+    for (shard, text) in [(0, b"a"), (1, b"b")] {
+        let want = Want { shard, after: Position::default(), limit: 9 };
+        let block = log.read(&topic, &[want]).await.unwrap().remove(0);
+        let came: Vec<_> = block.messages.iter().map(|message| &message.payload[..]).collect();
+        assert_eq!(came, [text]);
+    }
+}
+
+/// What InnoDB says of itself. Unlike the list of transactions in the information schema it is made anew for everybody who asks.
+async fn status(watch: &mut Conn) -> String {
+    let row: (String, String, String) =
+        watch.query_first("SHOW ENGINE INNODB STATUS").await.unwrap().unwrap();
+    row.2
+}
+
+/// Whether, by the part of that on transactions, one of them waits for a row of this table.
+fn waits_for(status: &str, table: &str) -> bool {
+    let transactions = status.split("\nTRANSACTIONS\n").nth(1).unwrap_or_default();
+    transactions.lines().any(|line| line.contains(table) && line.trim_end().ends_with("waiting"))
+}
+
+/// What handlers have finished is forgotten after a week, however much of it there is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_finished_long_ago_is_forgotten() {
+    let Some(database) = database_for("what_was_finished_long_ago_is_forgotten").await else { return };
+    let log = database.open("default").await.unwrap().log.unwrap();
+    let topic = topic(&*log, "orders", 1).await;
+    let mut other = database.stranger().await;
+    let row = |n: u32, age: u32| format!("(UNHEX('{n:032x}'), 'group', NOW() - INTERVAL {age} DAY)");
+    let rows: Vec<String> = (0..2_500).map(|n| row(n, 8)).chain([row(9_999, 6)]).collect();
+    let insert = format!("INSERT INTO sawmill_default_finished (id, reader, at) VALUES {}", rows.join(","));
+    other.query_drop(insert).await.unwrap();
+    log.append(&topic, NOW, vec![record(0, "a")]).await.unwrap();
+    let upto = [vec![Position::from_number(1)]];
+    assert_eq!(log.trim(&topic, &upto, NOW + Duration::from_secs(1)).await.unwrap(), [1]);
+    let left = async {
+        let count = "SELECT COUNT(*) FROM sawmill_default_finished";
+        while other.query_first::<u64, _>(count).await.unwrap() != Some(1) {
+            // What opening the store has begun may still go on, and then this begins nothing.
+            log.trim(&topic, &upto, NOW + Duration::from_secs(1)).await.unwrap();
+            Env::system().sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the old rows go, and the young one stays", left).await;
+}

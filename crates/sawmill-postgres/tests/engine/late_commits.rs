@@ -1,0 +1,198 @@
+//! What commits late is not lost, and who does not commit holds nobody up.
+
+use std::time::Duration;
+
+use crate::support::{ids, namespace, open, read, records, server_for, soon, stranger, topic};
+use sawmill::clock::{Clock, SystemClock};
+use sawmill::log::{Log, Position};
+
+/// The statement by which somebody pushes in a transaction of their own, as the library's own append does.
+fn push(namespace: &str, uid: &str, id: u128) -> String {
+    let number = uid.trim_start_matches('t');
+    format!(
+        "INSERT INTO \"sawmill_{namespace}\".message_{number}_0
+             (xid, n, shard, id, created_ms, again, payload)
+         SELECT pg_current_xact_id()::text::int8 + shift, 1, 0, '{id:032x}', 0, false, 'late'
+         FROM \"sawmill_{namespace}\".meta"
+    )
+}
+
+/// A push whose commit is held back while later pushes commit is delivered, exactly once and soon after its commit; it
+/// delays nothing meanwhile.
+#[tokio::test]
+async fn a_push_that_commits_late_is_delivered_once() {
+    let Some(url) = server_for("a_push_that_commits_late_is_delivered_once") else { return };
+    let namespace = namespace();
+    let log = open(&url, &namespace).await;
+    let topic = topic(&log, "orders", 1).await;
+    let (slow, slower) = (stranger(&url).await, stranger(&url).await);
+    for (client, id) in [(&slow, 1001), (&slower, 1002)] {
+        client.batch_execute("BEGIN").await.unwrap();
+        client.batch_execute(&push(namespace.as_str(), &topic.uid, id)).await.unwrap();
+    }
+    let (mut at, mut seen) = (Position::default(), Vec::new());
+    for id in 0..5 {
+        log.append(&topic, crate::support::NOW, records(0, [id])).await.unwrap();
+        let block = read(&log, &topic, 0, &at, 100).await;
+        assert_eq!(ids(&block), [id], "read at once, past those that have not committed");
+        seen.push(block.clone());
+        at = block.end;
+    }
+    for (client, id) in [(&slower, 1002), (&slow, 1001)] {
+        client.batch_execute("COMMIT").await.unwrap();
+        let block = read(&log, &topic, 0, &at, 100).await;
+        assert_eq!(ids(&block), [id], "delivered as soon as it has committed");
+        seen.push(block.clone());
+        at = block.end;
+        assert!(read(&log, &topic, 0, &at, 100).await.messages.is_empty(), "and not again");
+    }
+    for block in &seen {
+        let again = log.reread(&topic, 0, &block.span).await.unwrap();
+        assert_eq!(again, block.messages, "a block is the same, whatever has committed since");
+    }
+    // A reader that comes now has each of them once, in whatever order.
+    let mut all = ids(&read(&log, &topic, 0, &Position::default(), 100).await);
+    all.sort_unstable();
+    assert_eq!(all, [0, 1, 2, 3, 4, 1001, 1002]);
+}
+
+/// What was rolled back never was.
+#[tokio::test]
+async fn a_push_that_is_rolled_back_is_not_delivered() {
+    let Some(url) = server_for("a_push_that_is_rolled_back_is_not_delivered") else { return };
+    let namespace = namespace();
+    let log = open(&url, &namespace).await;
+    let topic = topic(&log, "orders", 1).await;
+    let other = stranger(&url).await;
+    other.batch_execute("BEGIN").await.unwrap();
+    other.batch_execute(&push(namespace.as_str(), &topic.uid, 7)).await.unwrap();
+    log.append(&topic, crate::support::NOW, records(0, [1])).await.unwrap();
+    let block = read(&log, &topic, 0, &Position::default(), 10).await;
+    other.batch_execute("ROLLBACK").await.unwrap();
+    log.append(&topic, crate::support::NOW, records(0, [2])).await.unwrap();
+    assert_eq!(ids(&read(&log, &topic, 0, &block.end, 10).await), [2]);
+}
+
+/// A transaction of somebody else's that writes and stays open, in this database and in another one of the same server,
+/// delays no message. It stays open for some seconds here, or for as many as `SAWMILL_TEST_STRANGER_SECONDS` says.
+#[tokio::test]
+async fn a_strangers_transaction_delays_nothing() {
+    let Some(url) = server_for("a_strangers_transaction_delays_nothing") else { return };
+    let namespace = namespace();
+    let log = open(&url, &namespace).await;
+    let topic = topic(&log, "orders", 1).await;
+    let here = stranger(&url).await;
+    let elsewhere = stranger(&format!("{}/template1", url.rsplit_once('/').unwrap().0)).await;
+    let wanted = std::env::var("SAWMILL_TEST_STRANGER_SECONDS").ok().and_then(|text| text.parse().ok());
+    let long = Duration::from_secs(wanted.unwrap_or(5));
+    for client in [&here, &elsewhere] {
+        client
+            .batch_execute("BEGIN; CREATE TEMP TABLE mine (a int); INSERT INTO mine VALUES (1)")
+            .await
+            .unwrap();
+        client.batch_execute("SELECT pg_current_xact_id()").await.unwrap();
+    }
+    let mut at = Position::default();
+    let started = SystemClock.now();
+    let mut id = 0;
+    while SystemClock.now().since(started) < long {
+        log.append(&topic, crate::support::NOW, records(0, [id])).await.unwrap();
+        let block = read(&log, &topic, 0, &at, 10).await;
+        assert_eq!(ids(&block), [id], "read at once");
+        at = block.end;
+        id += 1;
+    }
+    assert!(id > 10, "{id} messages in {long:?}");
+    assert!(at.as_bytes().len() < 100, "the position does not grow: {at:?}");
+    for client in [&here, &elsewhere] {
+        client.batch_execute("ROLLBACK").await.unwrap();
+    }
+}
+
+/// A block of a large window costs what the block holds: the last of many blocks is not slower than the first, also while
+/// somebody keeps an old transaction open.
+#[tokio::test]
+async fn a_large_window_is_read_block_by_block() {
+    let Some(url) = server_for("a_large_window_is_read_block_by_block") else { return };
+    let namespace = namespace();
+    let log = open(&url, &namespace).await;
+    let topic = topic(&log, "orders", 2).await;
+    let pin = stranger(&url).await;
+    pin.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    for batch in 0..20u128 {
+        let both =
+            records(0, batch * 1000..batch * 1000 + 1000).into_iter().chain(records(1, [batch])).collect();
+        log.append(&topic, crate::support::NOW, both).await.unwrap();
+    }
+    let mut at = Position::default();
+    let mut seen = Vec::new();
+    soon("reading the window", async {
+        loop {
+            let block = read(&log, &topic, 0, &at, 700).await;
+            seen.extend(ids(&block));
+            at = block.end;
+            if !block.more {
+                break;
+            }
+        }
+    })
+    .await;
+    assert!(seen.iter().copied().eq(0..20_000), "all, in order, once: {} came", seen.len());
+    pin.batch_execute("ROLLBACK").await.unwrap();
+}
+
+/// A restore on another server, whose transactions have other numbers: what was there is read as before, and what is new comes
+/// after it.
+#[tokio::test]
+async fn numbers_from_another_server_are_shifted_past() {
+    let Some(url) = server_for("numbers_from_another_server_are_shifted_past") else { return };
+    let namespace = namespace();
+    let log = open(&url, &namespace).await;
+    let topic = topic(&log, "orders", 1).await;
+    log.append(&topic, crate::support::NOW, records(0, [1, 2])).await.unwrap();
+    drop(log);
+    // As a restored dump would look: numbers that this server has not reached, from a server that is not this one.
+    let (schema, number) =
+        (format!("\"sawmill_{namespace}\"", namespace = namespace.as_str()), &topic.uid[1..]);
+    let other = stranger(&url).await;
+    other
+        .batch_execute(&format!(
+            "UPDATE {schema}.message_{number}_0 SET xid = xid + 1000000000; UPDATE {schema}.meta SET server = 'other'"
+        ))
+        .await
+        .unwrap();
+    let log = open(&url, &namespace).await;
+    let old = read(&log, &topic, 0, &Position::default(), 10).await;
+    assert_eq!(ids(&old), [1, 2]);
+    log.append(&topic, crate::support::NOW, records(0, [3])).await.unwrap();
+    assert_eq!(ids(&read(&log, &topic, 0, &old.end, 10).await), [3]);
+    assert_eq!(ids(&read(&log, &topic, 0, &Position::default(), 10).await), [1, 2, 3]);
+}
+
+/// The same when all that was there had been read and dropped: positions go on to speak of its numbers, and what is new comes after
+/// them.
+#[tokio::test]
+async fn numbers_of_what_was_dropped_are_shifted_past() {
+    let Some(url) = server_for("numbers_of_what_was_dropped_are_shifted_past") else { return };
+    // Whether or not it is known which server the tables come from.
+    for server in ["other", ""] {
+        let namespace = namespace();
+        let log = open(&url, &namespace).await;
+        let topic = topic(&log, "orders", 2).await;
+        let schema = format!("\"sawmill_{}\"", namespace.as_str());
+        let other = stranger(&url).await;
+        // A server whose numbers are higher than those of this one will ever be in this test.
+        other.batch_execute(&format!("UPDATE {schema}.meta SET shift = 1000000000")).await.unwrap();
+        log.append(&topic, crate::support::NOW, records(0, [1, 2])).await.unwrap();
+        let at = read(&log, &topic, 0, &Position::default(), 10).await.end;
+        let later = crate::support::NOW + Duration::from_secs(1);
+        assert_eq!(log.trim(&topic, &[vec![at.clone()]], later).await.unwrap(), [2]);
+        drop(log);
+        let restored = format!("UPDATE {schema}.meta SET shift = 0, server = '{server}'");
+        other.batch_execute(&restored).await.unwrap();
+        let log = open(&url, &namespace).await;
+        log.append(&topic, crate::support::NOW, records(0, [3])).await.unwrap();
+        assert_eq!(ids(&read(&log, &topic, 0, &at, 10).await), [3], "from {server:?}");
+        assert_eq!(ids(&read(&log, &topic, 0, &Position::default(), 10).await), [3]);
+    }
+}

@@ -1,0 +1,14 @@
+//! What is PostgreSQL's own, in one program: each is linked with the whole engine.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod conformance;
+mod footprint;
+mod late_commits;
+mod namespaces;
+mod opening;
+mod operating;
+mod packs;
+#[path = "../support/mod.rs"]
+mod support;
+mod tls;
+mod trimming;

@@ -1,0 +1,178 @@
+//! What the engine does to a database that it is given: it makes its tables, and asks no more of the server than is stated here.
+
+use std::time::Duration;
+
+use crate::support::{NOW, ids, namespace, open, read, records, server_for, soon, stranger, topic};
+use sawmill::Sawmill;
+use sawmill::env::Env;
+use sawmill::log::{Log, Position};
+use sawmill_conformance::load::load;
+use sawmill_postgres::PostgresEngine;
+
+/// The columns of all tables of a schema, in one text.
+async fn shape(url: &str, schema: &str) -> Vec<String> {
+    let sql = "SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable) FROM information_schema.columns
+               WHERE table_schema = $1 ORDER BY 1";
+    let rows = stranger(url).await.query(sql, &[&schema]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn g12_the_schema_is_made_by_the_library_and_found_again() {
+    let Some(url) = server_for("g12_the_schema_is_made") else { return };
+    let namespace = namespace();
+    let schema = format!("sawmill_{}", namespace.as_str());
+    assert!(shape(&url, &schema).await.is_empty());
+    let log = open(&url, &namespace).await;
+    let made = topic(&log, "orders", 1).await;
+    log.append(&made, NOW, records(0, [7])).await.unwrap();
+    let first = shape(&url, &schema).await;
+    assert!(first.iter().any(|column| column.starts_with("meta version")), "{first:?}");
+
+    let again = open(&url, &namespace).await;
+    assert_eq!(shape(&url, &schema).await, first, "nothing is made twice");
+    assert_eq!(ids(&read(&again, &made, 0, &Position::default(), 9).await), [7]);
+}
+
+/// Counted by the server, for a database that nobody else uses: its sessions report what they did at the latest when they end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g20_the_load_on_the_database_is_bounded() {
+    let Some(server) = server_for("g20_the_load_on_the_database") else { return };
+    let name = format!("load_{:016x}", Env::system().dice().roll());
+    let admin = stranger(&server).await;
+    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
+    let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
+    let asked = async || {
+        let sql = "SELECT numbackends, xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1";
+        let ended = async {
+            loop {
+                let row = admin.query_one(sql, &[&name]).await.unwrap();
+                if row.get::<_, i32>(0) == 0 {
+                    return row.get::<_, i64>(1) as u64;
+                }
+                Env::system().sleep(Duration::from_millis(20)).await;
+            }
+        };
+        soon("the end of all sessions", ended).await
+    };
+    let open = async || Sawmill::options().engine(PostgresEngine::default()).open(&url).await.unwrap();
+    let load = load(open, asked).await;
+    eprintln!("{load:?}, in transactions");
+    assert!(load.per_message <= 0.05, "{load:?}");
+    // Some are the server's own, which looks after tables that are new.
+    assert!(load.idle_per_second <= 25.0, "{load:?}");
+    admin.batch_execute(&format!("DROP DATABASE {name}")).await.unwrap();
+}
+
+/// A user's database, with a problem planted after another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_up_finds_each_planted_problem_and_is_silent_otherwise() {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let Some(server) = server_for("a_check_up_finds") else { return };
+    let name = format!("checked_{:016x}", Env::system().dice().roll());
+    let admin = stranger(&server).await;
+    admin.batch_execute(&format!("CREATE ROLE {name} LOGIN PASSWORD 'secret'")).await.unwrap();
+    admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name} TEMPLATE template0")).await.unwrap();
+    let host = server.rsplit_once('@').unwrap().1.rsplit_once('/').unwrap().0;
+    let url = format!("postgres://{name}:secret@{host}/{name}");
+    let found = async || {
+        let mill = sawmill_postgres::open(&url).await.unwrap();
+        let found = mill.check_up(PATIENCE).await.unwrap();
+        found
+            .iter()
+            .for_each(|finding| eprintln!("{}: {} ({})", finding.check, finding.what, finding.what_to_do));
+        assert!(found.iter().all(|finding| !finding.what.contains("secret")));
+        found.iter().map(|finding| finding.check).collect::<Vec<_>>()
+    };
+    let mill = sawmill_postgres::open(&url).await.unwrap();
+    mill.create_topic("orders").await.unwrap();
+    mill.push("orders", "x").await.unwrap();
+    drop(mill);
+    assert!(found().await.is_empty());
+
+    admin.batch_execute(&format!("ALTER ROLE {name} SET synchronous_commit = off")).await.unwrap();
+    assert_eq!(found().await, ["durability"]);
+    admin.batch_execute(&format!("ALTER ROLE {name} RESET ALL")).await.unwrap();
+
+    let forgetful = stranger(&url).await;
+    forgetful.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    Env::system().sleep(2 * PATIENCE).await;
+    assert_eq!(found().await, ["held-transaction"]);
+    forgetful.batch_execute("COMMIT").await.unwrap();
+    assert!(found().await.is_empty());
+
+    // By a clock that is an hour ahead: the server's own is that of this machine.
+    let ahead =
+        "CREATE SCHEMA skewed; CREATE FUNCTION skewed.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+                 AS $$ SELECT pg_catalog.clock_timestamp() + interval '1 hour' $$";
+    forgetful.batch_execute(ahead).await.unwrap();
+    admin.batch_execute(&format!("ALTER ROLE {name} SET search_path = skewed, pg_catalog")).await.unwrap();
+    assert_eq!(found().await, ["clock-skew"]);
+    admin.batch_execute(&format!("ALTER ROLE {name} RESET ALL")).await.unwrap();
+    assert!(found().await.is_empty());
+
+    forgetful.batch_execute(&format!("REVOKE INSERT ON sawmill.entry FROM {name}")).await.unwrap();
+    assert_eq!(found().await, ["rights"]);
+    forgetful.batch_execute(&format!("GRANT INSERT ON sawmill.entry TO {name}")).await.unwrap();
+    assert!(found().await.is_empty());
+
+    // The connection that listens is cut, and no other can be made.
+    let mill = sawmill_postgres::open(&url).await.unwrap();
+    assert_eq!(mill.check_up(PATIENCE).await.unwrap(), []);
+    admin.batch_execute(&format!("ALTER ROLE {name} CONNECTION LIMIT 0")).await.unwrap();
+    let cut = format!(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = '{name}' AND query LIKE 'LISTEN%'"
+    );
+    admin.batch_execute(&cut).await.unwrap();
+    let found = mill.check_up(PATIENCE).await.unwrap();
+    assert_eq!(found.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["no-hints"], "{found:?}");
+}
+
+/// Of the sessions of another role an ordinary user is not told since when they are in a transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_up_finds_transactions_of_others_that_it_may_not_see() {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let Some(server) = server_for("a_check_up_finds_transactions_of_others") else { return };
+    let name = format!("hidden_{:016x}", Env::system().dice().roll());
+    let admin = stranger(&server).await;
+    for role in [name.clone(), format!("{name}_other")] {
+        admin.batch_execute(&format!("CREATE ROLE {role} LOGIN PASSWORD 'secret'")).await.unwrap();
+    }
+    admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name} TEMPLATE template0")).await.unwrap();
+    let host = server.rsplit_once('@').unwrap().1.rsplit_once('/').unwrap().0;
+    let other = stranger(&format!("postgres://{name}_other:secret@{host}/{name}")).await;
+    let mill = sawmill_postgres::open(&format!("postgres://{name}:secret@{host}/{name}")).await.unwrap();
+    let found = async || {
+        let found = mill.check_up(PATIENCE).await.unwrap();
+        found.iter().for_each(|finding| eprintln!("{}: {}", finding.check, finding.what));
+        found
+    };
+    assert!(found().await.is_empty(), "who is connected holds nothing");
+
+    // Who is in one transaction after another holds none of them.
+    let busy = async {
+        loop {
+            other.batch_execute("BEGIN; SELECT pg_sleep(0.05); COMMIT").await.unwrap();
+        }
+    };
+    tokio::select! {
+        found = found() => assert!(found.is_empty(), "{found:?}"),
+        () = busy => unreachable!("it never ends"),
+    }
+    // The last of them may not have ended yet.
+    other.batch_execute("SELECT 1").await.unwrap();
+
+    other.batch_execute("BEGIN; SELECT 1").await.unwrap();
+    let hidden = found().await;
+    assert_eq!(hidden.len(), 1, "{hidden:?}");
+    assert_eq!(hidden[0].check, "held-transaction");
+    assert!(hidden[0].what.contains(&format!("{name}_other")) && hidden[0].what.contains("0.5 s or longer"));
+    admin.batch_execute(&format!("GRANT pg_read_all_stats TO {name}")).await.unwrap();
+    let seen = found().await;
+    assert!(
+        seen.len() == 1 && seen[0].what.contains(" since "),
+        "with the right it is seen at once: {seen:?}"
+    );
+    other.batch_execute("COMMIT").await.unwrap();
+    assert!(found().await.is_empty());
+}

@@ -1,0 +1,22 @@
+//! ZooKeeper passes the suite of ledgers, unchanged.
+
+use async_trait::async_trait;
+use sawmill::engine::{Engine, Namespace, Store};
+use sawmill_conformance::Factory;
+use sawmill_zookeeper::ZookeeperEngine;
+
+struct OnServer(Result<String, String>);
+
+#[async_trait]
+impl Factory for OnServer {
+    async fn open(&self, namespace: &Namespace) -> Store {
+        let url = self.0.as_ref().unwrap().parse().unwrap();
+        ZookeeperEngine.open(&url, namespace).await.unwrap()
+    }
+
+    fn lacking(&self) -> Option<String> {
+        self.0.as_ref().err().cloned()
+    }
+}
+
+sawmill_conformance::ledger_suite!(OnServer(crate::support::server()));

@@ -1,0 +1,163 @@
+//! Sessions: members are nodes that go with theirs, and who has lost one is out and joins anew.
+
+use std::time::Duration;
+
+use crate::support::{random, server_for};
+use sawmill::engine::Namespace;
+use sawmill::env::Env;
+use sawmill::ledger::{Commit, EntryKey, Ledger, Version, Write};
+use sawmill::member::Member;
+use sawmill_servers::{Kind, Server};
+use sawmill_zookeeper::Zookeeper;
+use zookeeper_client::Client;
+
+const MEMBER: &str = "members/default/one";
+
+fn member(ttl: Duration) -> Member {
+    Member { beat: 1, slots: 1, ttl_ms: ttl.as_millis() as u64, ..Member::default() }
+}
+
+fn write(key: &str, expect: Option<Version>, ttl: Duration) -> Write {
+    Write { key: EntryKey::raw(key), expect, value: Some(member(ttl).encode()) }
+}
+
+async fn done(ledger: &Zookeeper, write: Write) -> Version {
+    match ledger.commit(write).await.unwrap() {
+        Commit::Done(version) => version,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn namespace() -> Namespace {
+    format!("t-{:016x}", random()).parse().unwrap()
+}
+
+async fn open(url: &str, session: u64, namespace: &Namespace) -> Zookeeper {
+    let url = format!("{url}?session-timeout={session}");
+    Zookeeper::open(&url.parse().unwrap(), namespace).await.unwrap()
+}
+
+async fn keys(ledger: &Zookeeper) -> Vec<String> {
+    let entries = ledger.list(&EntryKey::all_members()).await.unwrap();
+    entries.iter().map(|entry| entry.key.to_string()).collect()
+}
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let asked = async {
+        while !holds().await {
+            Env::system().sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(
+        Env::system().within(Duration::from_secs(40), asked).await.is_some(),
+        "this did not happen: {what}"
+    );
+}
+
+#[tokio::test]
+async fn a_member_goes_with_its_session_if_that_is_no_shorter_than_its_ttl() {
+    let test = "a_member_goes_with_its_session_if_that_is_no_shorter_than_its_ttl";
+    let Some(url) = server_for(test) else { return };
+    let place = namespace();
+    let (mine, other) = (open(&url, 3, &place).await, open(&url, 3, &place).await);
+    done(&mine, write(MEMBER, None, Duration::from_secs(3))).await;
+    done(&mine, write("members/default/slow", None, Duration::from_secs(4))).await;
+    done(&mine, write("shards/default/one", None, Duration::from_secs(3))).await;
+    let client = Client::connect(url.strip_prefix("zookeeper://").unwrap()).await.unwrap();
+    for (node, ephemeral) in
+        [("members/default/=one", true), ("members/default/=slow", false), ("shards/default/=one", false)]
+    {
+        let stat = client.check_stat(&format!("/sawmill/{}/{node}", place.as_str())).await.unwrap().unwrap();
+        assert_eq!(stat.ephemeral_owner != 0, ephemeral, "{node}");
+    }
+    assert_eq!(keys(&other).await, [MEMBER, "members/default/slow"]);
+    drop(mine);
+    eventually("only what outlives a session is left", async || {
+        keys(&other).await == ["members/default/slow"]
+    })
+    .await;
+    assert!(other.get(&EntryKey::raw("shards/default/one")).await.unwrap().is_some());
+}
+
+/// A server of the test's own, that can be stopped.
+fn own_server(test: &str) -> Option<Server> {
+    Server::start(Kind::Zookeeper).map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
+    let Some(mut server) = own_server("who_has_lost_a_session_is_out_though_the_node_is_still_there") else {
+        return;
+    };
+    let (place, env, ttl) = (namespace(), Env::system(), Duration::from_secs(3));
+    let ledger = open(server.url(), 3, &place).await;
+    let version = done(&ledger, write(MEMBER, None, ttl)).await;
+    let version = done(&ledger, write(MEMBER, Some(version), ttl)).await;
+    server.stop().unwrap();
+    let error = ledger.commit(write(MEMBER, Some(version), ttl)).await;
+    assert!(
+        matches!(&error, Err(error) if error.may_pass()) || matches!(error, Ok(Commit::Unknown)),
+        "{error:?}"
+    );
+    // Longer than a session lasts, for the driver too.
+    env.sleep(ttl * 2).await;
+    server.restart().unwrap();
+
+    // The server gives the old session its full time again, so the node is there. Nevertheless it does not count any more.
+    let mut answers = Vec::new();
+    eventually("there is an answer", async || {
+        answers.push(ledger.commit(write(MEMBER, Some(version), ttl)).await);
+        matches!(answers.last(), Some(Ok(Commit::Done(_) | Commit::Conflict)))
+    })
+    .await;
+    assert!(matches!(answers.last(), Some(Ok(Commit::Conflict))), "{answers:?}");
+    assert_eq!(ledger.get(&EntryKey::raw(MEMBER)).await.unwrap(), None);
+    let anew = "members/default/one-again";
+    let version = done(&ledger, write(anew, None, ttl)).await;
+    env.sleep(ttl * 2).await;
+    done(&ledger, write(anew, Some(version), ttl)).await;
+    assert_eq!(keys(&ledger).await, [anew], "what belongs to the new session stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_absence_costs_nobody_a_session() {
+    let Some(mut server) = own_server("a_short_absence_costs_nobody_a_session") else { return };
+    let (place, ttl) = (namespace(), Duration::from_secs(8));
+    let ledger = open(server.url(), 8, &place).await;
+    let mut hints = ledger.watch();
+    let version = done(&ledger, write(MEMBER, None, ttl)).await;
+    server.kill().unwrap();
+    server.restart().unwrap();
+    let mut last = Ok(Commit::Unknown);
+    eventually("there is an answer", async || {
+        last = ledger.commit(write(MEMBER, Some(version), ttl)).await;
+        matches!(last, Ok(Commit::Done(_) | Commit::Conflict))
+    })
+    .await;
+    assert!(matches!(last, Ok(Commit::Done(next)) if next > version), "{last:?}");
+    assert!(Env::system().within(Duration::from_secs(10), hints.next()).await.is_some(), "hints go on");
+}
+
+#[tokio::test]
+async fn hints_come_with_a_new_session_too() {
+    let Some(mut server) = own_server("hints_come_with_a_new_session_too") else { return };
+    let place = namespace();
+    let (ledger, other) = (open(server.url(), 3, &place).await, open(server.url(), 3, &place).await);
+    let mut hints = ledger.watch();
+    server.stop().unwrap();
+    Env::system().sleep(Duration::from_secs(6)).await;
+    server.restart().unwrap();
+    eventually("the ledger answers", async || {
+        ledger.get(&EntryKey::raw("a/1")).await.is_ok() && other.get(&EntryKey::raw("a/1")).await.is_ok()
+    })
+    .await;
+    // All that came late is heard by now.
+    while Env::system().within(Duration::from_secs(1), hints.next()).await.is_some() {}
+    let mut number = 0;
+    eventually("a hint comes", async || {
+        number += 1;
+        done(&other, write(&format!("shards/{number}"), None, Duration::from_secs(1))).await;
+        Env::system().within(Duration::from_secs(1), hints.next()).await.is_some()
+    })
+    .await;
+}
