@@ -116,8 +116,11 @@ fn middle(mut delays: Vec<u64>) -> u64 {
     delays[delays.len() / 2]
 }
 
-/// `SAWMILL_TEST_LATE_MESSAGES` says with how many. How late they are depends on what else the machine does, so that is only told, unless
-/// `SAWMILL_TEST_LATE_MS` sets a limit.
+/// What would wait for the settle window of 10 seconds to close would start later than this. The machine may be busy, so the limit is no
+/// closer; `SAWMILL_TEST_LATE_MS` sets a closer one.
+const MOST_MS: u64 = 5000;
+
+/// `SAWMILL_TEST_LATE_MESSAGES` says with how many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c5_nothing_is_missed_whatever_clocks_say_and_however_late_writes_are() {
     let Some(url) = server_for("c5") else { return };
@@ -188,6 +191,9 @@ async fn c5_nothing_is_missed_whatever_clocks_say_and_however_late_writes_are() 
          half start within {at_once} ms of their acknowledgement, or within {later} ms of when they are due"
     );
     let most = std::env::var("SAWMILL_TEST_LATE_MS").ok().and_then(|text| text.parse().ok());
-    let most = most.unwrap_or(u64::MAX);
-    assert!(at_once <= most && later <= most, "{at_once} ms, {later} ms");
+    let most = most.unwrap_or(MOST_MS);
+    assert!(
+        at_once <= most && later <= most,
+        "half start later than {at_once} ms and {later} ms; {most} ms are wanted"
+    );
 }
