@@ -100,7 +100,7 @@ pub async fn versions_grow_with_every_change(place: Place) {
 }
 
 /// A write with an old version is refused and changes nothing, even if the value is what it was at that version.
-pub async fn a_stale_version_is_refused(place: Place) {
+pub async fn c11_a_stale_version_is_refused(place: Place) {
     let (ledger, other) = (place.ledger().await, place.ledger().await);
     let first = done(&ledger, "a/1", None, Some(b"A")).await;
     let second = done(&ledger, "a/1", Some(first), Some(b"B")).await;

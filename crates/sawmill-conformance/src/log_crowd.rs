@@ -40,7 +40,7 @@ fn assert_complete(seen: &[String]) {
 
 /// While many append at once, readers that follow by position lose nothing, get nothing twice, and see each producer in
 /// order; what they read can be read again; and each position they were given divides the shard in two.
-pub async fn readers_that_follow_a_crowd_lose_nothing(place: Place) {
+pub async fn c1_readers_that_follow_a_crowd_lose_nothing(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let mut handles = vec![log.clone()];
     for _ in 0..3 {

@@ -15,7 +15,7 @@ fn name(text: &str) -> TopicName {
 }
 
 /// A topic that was created is found by its name, from every handle, as it was made.
-pub async fn a_created_topic_is_found_as_it_was_made(place: Place) {
+pub async fn c12_a_created_topic_is_found_as_it_was_made(place: Place) {
     let log = place.log().await;
     assert_eq!(log.topic(&name("orders")).await.expect("a topic is looked up"), None);
     let spec = TopicSpec { retention: Duration::from_secs(77), ..spec("orders", 5) };
@@ -29,7 +29,7 @@ pub async fn a_created_topic_is_found_as_it_was_made(place: Place) {
 }
 
 /// Creating a topic that is there with the same number of shards finds it.
-pub async fn creating_a_topic_again_finds_it(place: Place) {
+pub async fn c10_creating_a_topic_again_finds_it(place: Place) {
     let log = place.log().await;
     let made = place.topic(&log, "orders", 3).await;
     log.append(&made, now(), vec![record(1, "kept")]).await.expect("a message is appended");

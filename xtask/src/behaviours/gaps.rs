@@ -26,15 +26,19 @@ impl Gaps {
         self.0.iter().find(|gap| gap.covers(behaviour, column)).map(|gap| gap.reason.as_str())
     }
 
-    /// A reason that nothing needs, because each behaviour in it is shown on each of its engines.
+    /// A reason that nothing needs: a behaviour in it is shown on an engine that it names, or everywhere if it names none.
     pub(super) fn needless(&self, is_shown: impl Fn(&str, Column) -> bool) -> Option<String> {
-        let needless = |gap: &&Gap| {
-            gap.ids.iter().all(|behaviour| {
-                let mut columns = Column::ALL.iter().filter(|column| gap.covers(behaviour, **column));
-                columns.all(|column| !column.is_engine() || is_shown(behaviour, *column))
-            })
+        let needless = |gap: &Gap, behaviour: &String| {
+            let mut engines = Column::ALL.iter().filter(|column| column.is_engine());
+            match gap.columns.is_empty() {
+                true => engines.all(|column| is_shown(behaviour, *column)),
+                false => gap.columns.iter().any(|column| is_shown(behaviour, *column)),
+            }
         };
-        self.0.iter().find(needless).map(|gap| format!("{}: {}", gap.ids.join(" "), gap.reason))
+        self.0.iter().find_map(|gap| {
+            let behaviour = gap.ids.iter().find(|behaviour| needless(gap, behaviour))?;
+            Some(format!("{behaviour}: {}", gap.reason))
+        })
     }
 }
 
@@ -81,6 +85,9 @@ mod tests {
         assert_eq!(gaps.reason("Q15", Column::Sqlite), Some("signals"));
         assert_eq!(gaps.needless(|_, _| false), None);
         assert!(gaps.needless(|id, _| id == "Q15").unwrap().contains("signals"));
+        assert_eq!(gaps.needless(|id, column| id == "Q15" && column == Column::Kafka), None);
+        let on_kafka = |id: &str, column| id == "F7" && column == Column::Kafka;
+        assert!(gaps.needless(on_kafka).unwrap().contains("F7: no transactions"));
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub async fn g4_claiming_is_conditional_and_the_second_drops_the_messages(on: Su
     worker.stop().await;
 }
 
-pub async fn g5_a_claim_of_many_costs_one_write_and_a_conflict_one_more(on: Subject) {
+pub async fn g5_g20_a_claim_of_many_costs_one_write_and_a_conflict_one_more(on: Subject) {
     let place = on.place();
     let tap = place.tap();
     let mill = tap.mill();

@@ -188,7 +188,7 @@ pub async fn layers_wrap_the_handler_the_first_outermost(on: Subject) {
     .await;
 }
 
-pub async fn an_attempt_that_takes_too_long_is_dropped_and_fails(on: Subject) {
+pub async fn q23_an_attempt_that_takes_too_long_is_dropped_and_fails(on: Subject) {
     on_each(on, async |mill| {
         mill.push_many("orders", ["slow", "quick"]).await.unwrap();
         let dropped = Arc::new(Semaphore::new(0));

@@ -43,7 +43,7 @@ macro_rules! behaviours {
                 f2_a_grab_records_the_messages_and_moves_the_head_in_one_step,
                 f14_a_worker_that_was_superseded_changes_nothing,
                 g4_claiming_is_conditional_and_the_second_drops_the_messages,
-                g5_a_claim_of_many_costs_one_write_and_a_conflict_one_more,
+                g5_g20_a_claim_of_many_costs_one_write_and_a_conflict_one_more,
             ],
             databases: [
                 g13_every_database_gives_the_same_answers in many_threads,
@@ -87,7 +87,7 @@ macro_rules! behaviours {
                 g18_payloads_are_read_as_text_and_as_bytes,
                 an_argument_of_ones_own_decides_what_becomes_of_the_message,
                 layers_wrap_the_handler_the_first_outermost,
-                an_attempt_that_takes_too_long_is_dropped_and_fails,
+                q23_an_attempt_that_takes_too_long_is_dropped_and_fails,
                 blocking_handlers_do_not_hold_up_the_beat,
                 blocking_handlers_fail_by_errors_and_panics,
                 a_blocking_handler_learns_that_its_time_is_over,

@@ -65,9 +65,9 @@ async fn g6_no_lock_is_held_while_a_handler_runs() {
 
 /// Messages are added and, with their whole table, dropped: no row of theirs is changed or deleted, and no entry is updated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_row_is_updated_or_deleted_for_a_message() {
+async fn c2_no_row_is_updated_or_deleted_for_a_message() {
     const MESSAGES: usize = 10_000;
-    let Some(url) = server_for("no_row_is_updated_or_deleted_for_a_message") else { return };
+    let Some(url) = server_for("c2_no_row_is_updated_or_deleted_for_a_message") else { return };
     let space = namespace();
     let mill = mill(&url, &space).await;
     mill.create_topic("jobs").await.unwrap();
