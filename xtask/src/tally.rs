@@ -51,8 +51,9 @@ pub(crate) fn verdict(
     if counts.results == 0 {
         return Err("no test program ran".to_owned());
     }
-    if strict && skips > 0 {
-        return Err(format!("{skips} skipped, and with CI=true nothing may be skipped"));
+    let skipped = skips as u64 + counts.ignored;
+    if strict && skipped > 0 {
+        return Err(format!("{skipped} skipped, and with CI=true nothing may be skipped"));
     }
     Ok(())
 }
@@ -82,6 +83,8 @@ mod tests {
         assert_eq!(verdict(None, counts, 1, false), Ok(()));
         assert_eq!(verdict(None, counts, 0, true), Ok(()));
         assert!(verdict(None, counts, 1, true).unwrap_err().contains("CI=true"));
+        let ignored = Counts { ignored: 1, ..counts };
+        assert!(verdict(None, ignored, 0, true).unwrap_err().contains("1 skipped"));
     }
 
     #[test]

@@ -1,10 +1,36 @@
 //! The suites: which checks there are, and how each becomes a test.
 
 /// Makes a test of every check of a log. Takes an expression that gives a [`Factory`](crate::Factory); it is evaluated
-/// once for each check, and may `await`.
+/// once for each check, and may `await`. A log that cannot tell a message that is there already says so by
+/// `without(idempotent_append)`, and a check holds it to that.
 #[macro_export]
 macro_rules! log_suite {
     ($factory:expr) => {
+        $crate::log_suite!(@always $factory);
+        $crate::checks! {
+            $factory,
+            log_idempotence: [
+                the_same_id_in_one_call_is_added_once,
+                a_repeated_append_adds_only_what_is_new,
+                the_same_id_in_another_shard_is_not_added,
+                the_same_ids_at_once_are_added_once,
+                what_is_kept_aside_is_not_added_again,
+                what_is_ready_is_not_kept_aside_again,
+                the_same_id_in_another_topic_is_added,
+                ids_are_known_after_a_reopen,
+            ],
+        }
+    };
+    ($factory:expr, without(idempotent_append)) => {
+        $crate::log_suite!(@always $factory);
+        $crate::checks! {
+            $factory,
+            log_idempotence: [
+                the_log_says_that_it_cannot_tell_what_is_there,
+            ],
+        }
+    };
+    (@always $factory:expr) => {
         $crate::checks! {
             $factory,
             log_append: [
@@ -32,7 +58,7 @@ macro_rules! log_suite {
                 a_batch_of_large_messages_comes_back,
             ],
             log_crowd: [
-                readers_that_follow_a_crowd_lose_nothing,
+                c1_readers_that_follow_a_crowd_lose_nothing,
                 promotion_amid_appends_loses_nothing,
             ],
             log_due: [
@@ -48,16 +74,6 @@ macro_rules! log_suite {
                 what_is_kept_aside_is_found,
                 positions_divide_a_shard_by_time,
                 positions_of_the_far_future_are_the_ends,
-            ],
-            log_idempotence: [
-                the_same_id_in_one_call_is_added_once,
-                a_repeated_append_adds_only_what_is_new,
-                the_same_id_in_another_shard_is_not_added,
-                the_same_ids_at_once_are_added_once,
-                what_is_kept_aside_is_not_added_again,
-                what_is_ready_is_not_kept_aside_again,
-                the_same_id_in_another_topic_is_added,
-                ids_are_known_after_a_reopen,
             ],
             log_news: [
                 news_comes_after_an_append,
@@ -105,8 +121,8 @@ macro_rules! log_suite {
                 an_empty_block_read_again_is_empty,
             ],
             log_topics: [
-                a_created_topic_is_found_as_it_was_made,
-                creating_a_topic_again_finds_it,
+                c12_a_created_topic_is_found_as_it_was_made,
+                c10_creating_a_topic_again_finds_it,
                 a_topic_with_other_shards_is_refused_and_stays_as_it_is,
                 impossible_numbers_of_shards_are_refused,
                 creating_a_topic_at_once_makes_one,
@@ -146,7 +162,7 @@ macro_rules! ledger_suite {
                 an_entry_is_created_once,
                 a_light_commit_is_conditional_and_seen,
                 versions_grow_with_every_change,
-                a_stale_version_is_refused,
+                c11_a_stale_version_is_refused,
                 a_version_from_the_future_is_refused,
                 a_version_of_an_absent_entry_is_refused,
                 an_entry_is_deleted_with_its_version,

@@ -56,7 +56,7 @@ fn on_a_terminal(place: &Place, command: &str, typed: &str, no_color: bool) -> O
     }
     let started = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let Ok(mut child) = started else {
-        eprintln!("SKIPPED: there is no `script` to make a terminal");
+        sawmill_conformance::skipped(command, "there is no `script` to make a terminal");
         return None;
     };
     // One that reads nothing may end before this is written.

@@ -10,8 +10,6 @@ mod settings;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::io::Write;
-
 use sawmill::{Error, ErrorKind, Sawmill};
 use tempfile::TempDir;
 
@@ -46,14 +44,4 @@ fn refused<T>(answer: Result<T, Error>, kind: ErrorKind, said: &[&str]) -> Error
         assert!(error.to_string().contains(said), "{said:?} is missing: {error}");
     }
     error
-}
-
-/// Says visibly that a test could not be run here, and why.
-fn skipped(test: &str, why: &str) {
-    let line = format!("SKIPPED: {test}: {why}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("SAWMILL_SKIPS") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        file.unwrap().write_all(line.as_bytes()).unwrap();
-    }
 }
