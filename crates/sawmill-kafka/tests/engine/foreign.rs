@@ -48,7 +48,10 @@ async fn shown(admin: &AdminClient<DefaultClientContext>, topic: &str, partition
         if seen.is_ok_and(|seen| seen.topics().iter().all(|topic| topic.partitions().len() == wanted)) {
             return;
         }
-        assert!(SystemClock.now().since(began) < Duration::from_secs(60), "the topic is not shown");
+        assert!(
+            SystemClock.now().since(began) < Duration::from_secs(60),
+            "this did not happen: the topic is shown"
+        );
         SystemClock.sleep(Duration::from_millis(50)).await;
     }
 }
@@ -61,7 +64,10 @@ async fn remake(url: &str, topic: &str, partitions: i32) {
     let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
     let began = SystemClock.now();
     while admin.create_topics([&new], &options).await.unwrap()[0].is_err() {
-        assert!(SystemClock.now().since(began) < Duration::from_secs(60), "the topic is not deleted");
+        assert!(
+            SystemClock.now().since(began) < Duration::from_secs(60),
+            "this did not happen: the topic is deleted"
+        );
         SystemClock.sleep(Duration::from_millis(100)).await;
     }
     shown(&admin, topic, partitions).await;

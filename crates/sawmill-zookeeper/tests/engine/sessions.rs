@@ -135,7 +135,8 @@ async fn a_short_absence_costs_nobody_a_session() {
     })
     .await;
     assert!(matches!(last, Ok(Commit::Done(next)) if next > version), "{last:?}");
-    assert!(Env::system().within(Duration::from_secs(10), hints.next()).await.is_some(), "hints go on");
+    let hint = Env::system().within(Duration::from_secs(40), hints.next()).await;
+    assert!(hint.is_some(), "this did not happen: a hint comes");
 }
 
 #[tokio::test]
