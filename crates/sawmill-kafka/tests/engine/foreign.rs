@@ -15,6 +15,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use sawmill::clock::{Clock, SystemClock};
 use sawmill::env::Env;
 use sawmill::{Context, Push, Sawmill};
+use sawmill_conformance::waits::in_vain;
 use sawmill_kafka::KafkaEngine;
 use tokio::task::block_in_place;
 
@@ -106,8 +107,12 @@ async fn messages_of_other_producers_keep_the_order_of_their_keys() {
         workers.push(mill.worker(&topic).ordered().slots(4).start(handler).await.unwrap());
     }
     let began = SystemClock.now();
-    while seen.lock().unwrap().values().map(Vec::len).sum::<usize>() < KEYS * EACH {
-        assert!(SystemClock.now().since(began) < Duration::from_secs(30), "not all messages came");
+    let came = || seen.lock().unwrap().values().map(Vec::len).sum::<usize>();
+    while came() < KEYS * EACH {
+        if SystemClock.now().since(began) > Duration::from_secs(60) {
+            let missing = async || (KEYS * EACH).saturating_sub(came());
+            panic!("{}", in_vain("all messages come", &mill, &topic, "default", missing).await);
+        }
         SystemClock.sleep(Duration::from_millis(20)).await;
     }
     for worker in workers {
