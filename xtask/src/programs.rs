@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -15,6 +16,8 @@ use crate::second_run::{self, FailedTest};
 
 /// How many run at a time.
 const AT_A_TIME: usize = 3;
+/// Several times what any of them takes, so that one that hangs does not stop the gate.
+const LONGEST: Duration = Duration::from_secs(15 * 60);
 
 /// A program that Cargo built from tests.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,12 +56,12 @@ impl Program {
     /// Runs these of its tests; all of them if none is named.
     fn run(&self, command: &Invocation, tests: &[&str]) -> io::Result<Ended> {
         let exact = if tests.is_empty() { None } else { Some("--exact") };
-        command.clone().of(&self.file).within(&self.folder).args(tests).args(exact).run_quietly()
+        command.clone().of(&self.file).within(&self.folder).args(tests).args(exact).run_quietly(LONGEST)
     }
 }
 
 /// What became of all programs.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) counts: Counts,
     /// The names of those that did not end well, and how they ended.
@@ -126,7 +129,14 @@ fn note(program: Program, ended: io::Result<Ended>, outcome: &mut Outcome) -> Op
             if ended.status.success() {
                 return None;
             }
-            let how = format!("{name}: {}", ended.status);
+            let how = match ended.killed {
+                true => format!(
+                    "{name}: killed after {:.0} s; still running: {}",
+                    ended.time.as_secs_f64(),
+                    ended.tests_that_hung().join(", ")
+                ),
+                false => format!("{name}: {}", ended.status),
+            };
             let tests = FailedTest::all_of(&ended.printed);
             if !tests.is_empty() && tests.iter().all(FailedTest::deserves_a_second_run) {
                 return Some(Again { program, tests, how });
@@ -217,12 +227,33 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let text = format!(
             "if [ \"$*\" = 'a::b --exact' ]; then echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; exit 0; fi\n\
-             printf 'failures:\\n\\n---- a::b stdout ----\\n{words}\\n\\nfailures:\\n    a::b\\n\\n'\n\
+             printf 'failures:\\n\\n---- a::b stdout ----\\nthread '\\''a::b'\\'' panicked at a.rs:1:1:\\n{words}\\n\\n'\n\
+             printf 'failures:\\n    a::b\\n\\n'\n\
              echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101"
         );
         let outcome = run(vec![script(&folder, &text)], &Invocation::cargo(&["test"]));
         fs::remove_dir_all(folder).unwrap();
         outcome
+    }
+
+    /// What it has started holds the pipe open: it is killed, too.
+    #[test]
+    #[cfg(unix)]
+    fn a_program_that_hangs_is_killed_and_its_tests_are_named() {
+        let folder = std::env::temp_dir().join(format!("programs-{}-hangs", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let text = "echo 'test a::b has been running for over 60 seconds'\n\
+            echo 'test c has been running for over 60 seconds'\necho 'test c ... ok'\n\
+            sleep 50 &\nsleep 50";
+        let program = script(&folder, text);
+        let command = Invocation::cargo(&["test"]).of(&program.file);
+        let ended = command.run_quietly(Duration::from_millis(500)).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+        assert!(ended.killed && !ended.status.success() && ended.time < Duration::from_secs(40));
+        assert_eq!(ended.tests_that_hung(), ["a::b"]);
+        let mut outcome = Outcome::default();
+        assert!(note(program, Ok(ended), &mut outcome).is_none(), "it is not run again");
+        assert!(outcome.failed[0].contains("killed") && outcome.failed[0].ends_with("a::b"), "{outcome:?}");
     }
 
     #[test]

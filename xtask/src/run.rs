@@ -5,6 +5,8 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// One program with its arguments and the environment it gets on top of ours. Its `Display` can be pasted in a shell.
@@ -25,6 +27,20 @@ pub(crate) struct Ended {
     pub(crate) counts: Counts,
     pub(crate) printed: String,
     pub(crate) time: Duration,
+    /// True if it took too long, and was killed.
+    pub(crate) killed: bool,
+}
+
+impl Ended {
+    /// The tests that a test program says have been running for long, and that were not over when it ended.
+    pub(crate) fn tests_that_hung(&self) -> Vec<&str> {
+        let long = |line| -> Option<&str> {
+            str::strip_prefix(line, "test ")?.strip_suffix(" has been running for over 60 seconds")
+        };
+        let is_over =
+            |test: &str| self.printed.lines().any(|line| line.starts_with(&format!("test {test} ... ")));
+        self.printed.lines().filter_map(long).filter(|test| !is_over(test)).collect()
+    }
 }
 
 impl Invocation {
@@ -106,20 +122,53 @@ impl Invocation {
         Ok((child.wait()?, counts))
     }
 
-    /// Runs it, keeps what it prints, and counts the tests that it reports.
-    pub(crate) fn run_quietly(&self) -> io::Result<Ended> {
+    /// Runs it, keeps what it prints, and counts the tests that it reports. If it is not over within this time, it is killed, and all
+    /// that it has started with it.
+    pub(crate) fn run_quietly(&self, longest: Duration) -> io::Result<Ended> {
         let started = Instant::now();
         // One pipe for both, so that all stands in the order in which it was printed.
         let (printed, to) = io::pipe()?;
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
+        lead_a_group(&mut command);
         let mut child = command.spawn()?;
         // Our own ends of the pipe: it is at its end when the program's are closed.
         drop(command);
+        let group = child.id();
         let mut kept = Vec::new();
-        let counts = forward_and_count(BufReader::new(printed), &mut kept)?;
-        let printed = String::from_utf8_lossy(&kept).into_owned();
-        Ok(Ended { status: child.wait()?, counts, printed, time: started.elapsed() })
+        let (over, is_over) = mpsc::channel::<()>();
+        let (counts, killed) = thread::scope(|scope| {
+            let watch = scope.spawn(move || {
+                let hangs = is_over.recv_timeout(longest) == Err(RecvTimeoutError::Timeout);
+                if hangs {
+                    kill_group(group);
+                }
+                hangs
+            });
+            let counts = forward_and_count(BufReader::new(printed), &mut kept);
+            // Nobody has waited for the program yet, so that its id is no other's while it is watched.
+            drop(over);
+            (counts, watch.join().unwrap_or_default())
+        });
+        let (status, printed) = (child.wait()?, String::from_utf8_lossy(&kept).into_owned());
+        Ok(Ended { status, counts: counts?, printed, time: started.elapsed(), killed })
+    }
+}
+
+/// The program gets a group of its own, for it and what it starts.
+fn lead_a_group(command: &mut Command) {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    #[cfg(not(unix))]
+    let _ = command;
+}
+
+/// Kills the group that this process leads.
+fn kill_group(leader: u32) {
+    // If it cannot be killed, the gate goes on waiting, and says so.
+    match Command::new("kill").args(["-KILL", "--", &format!("-{leader}")]).status() {
+        Ok(status) if status.success() => {}
+        other => say(&format!("process group {leader} hangs and cannot be killed: {other:?}")),
     }
 }
 

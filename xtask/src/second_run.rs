@@ -3,37 +3,20 @@
 //! Everything else fails the gate at once, above all a message that was lost, doubled or out of order. A test that needed its second
 //! run is named in the closing lines: it depends on how busy the machine is, which is a bug of the test.
 
-/// What a test says that waited in vain, or that found its port taken.
-const MAY_BE_THE_MACHINE: &[&str] = &[
-    "did not happen",
-    "did not come",
-    "did not end",
-    "in vain:",
-    "no hint came within",
-    "Address already in use",
-];
-
-/// What a test says that saw a broken promise. One of these is enough, whatever else it says.
-const BROKEN_PROMISE: &[&str] = &[
-    "lost",
-    "invented",
-    "twice",
-    "doubled",
-    "started again",
-    "out of order",
-    "given up",
-    "violation",
-    "missing",
-];
+/// How everything in the tests that waits begins its panic if it has waited too long. If it can see by then that a promise was broken,
+/// and that waiting longer would not help, it says so without these words.
+const IN_VAIN: &str = "this did not happen: ";
+/// What the system says, in a panic's first line.
+const PORT_TAKEN: &str = "Address already in use";
 
 /// More tests than this do not fail because of a moment's load.
 pub(crate) const MOST: usize = 5;
 
-/// A test that failed, and what it printed.
+/// A test that failed, and the first line of each of its panics: those of its threads, too.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FailedTest {
     pub(crate) name: String,
-    printed: String,
+    panics: Vec<String>,
 }
 
 impl FailedTest {
@@ -41,18 +24,16 @@ impl FailedTest {
     pub(crate) fn all_of(printed: &str) -> Vec<Self> {
         let mut tests: Vec<Self> = Vec::new();
         let mut inside = false;
-        for line in printed.lines() {
+        let mut lines = printed.lines();
+        while let Some(line) = lines.next() {
             let heading = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
             if let Some(name) = heading {
-                tests.push(Self { name: name.to_owned(), printed: String::new() });
+                tests.push(Self { name: name.to_owned(), panics: Vec::new() });
                 inside = true;
             } else if line == "failures:" {
                 inside = false;
-            } else if line.starts_with("thread '") && line.contains(" panicked at ") {
-                // It holds the names of the test and its file, which say nothing of why it failed.
-            } else if let (true, Some(test)) = (inside, tests.last_mut()) {
-                test.printed.push_str(line);
-                test.printed.push('\n');
+            } else if let (true, true, Some(test)) = (inside, is_panic(line), tests.last_mut()) {
+                test.panics.push(lines.next().unwrap_or_default().to_owned());
             }
         }
         tests
@@ -60,9 +41,14 @@ impl FailedTest {
 
     /// True if it may pass on a machine that is less busy.
     pub(crate) fn deserves_a_second_run(&self) -> bool {
-        let says = |words: &[&str]| words.iter().any(|word| self.printed.contains(word));
-        says(MAY_BE_THE_MACHINE) && !says(BROKEN_PROMISE)
+        let may_pass = |panic: &String| panic.starts_with(IN_VAIN) || panic.contains(PORT_TAKEN);
+        !self.panics.is_empty() && self.panics.iter().all(may_pass)
     }
+}
+
+/// True for the line before a panic's own words. What was printed without an end of line may stand before it.
+fn is_panic(line: &str) -> bool {
+    line.split_once("thread '").is_some_and(|(_, rest)| rest.contains("' ") && rest.contains(" panicked at "))
 }
 
 #[cfg(test)]
@@ -85,7 +71,7 @@ this did not happen: 3 handlers start
 ---- c stdout ----
 
 thread 'c' panicked at tests/c.rs:5:9:
-the end did not happen; 2 messages were lost
+lost: 2 of 7 messages
 
 failures:
     a::waits
@@ -94,32 +80,53 @@ failures:
 test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s
 ";
 
+    fn failed(panics: &[&str]) -> FailedTest {
+        let panics = panics.iter().map(|panic| (*panic).to_owned()).collect();
+        FailedTest { name: String::new(), panics }
+    }
+
     #[test]
-    fn failed_tests_are_read_with_what_they_printed() {
+    fn failed_tests_are_read_with_their_panics() {
         let tests = FailedTest::all_of(PRINTED);
         let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
         assert_eq!(names, ["a::waits", "c"]);
-        assert!(tests[0].printed.contains("3 handlers start") && !tests[0].printed.contains("lost"));
-        assert!(!tests[1].printed.contains("test result"));
+        assert_eq!(tests[0].panics, ["this did not happen: 3 handlers start"]);
+        assert_eq!(tests[1].panics, ["lost: 2 of 7 messages"]);
     }
 
     #[test]
-    fn a_timeout_gets_a_second_run_and_a_broken_promise_does_not() {
+    fn a_timeout_and_a_taken_port_get_a_second_run_and_nothing_else_does() {
         let tests = FailedTest::all_of(PRINTED);
         assert!(tests[0].deserves_a_second_run());
         assert!(!tests[1].deserves_a_second_run());
-        let failed = |printed: &str| FailedTest { name: String::new(), printed: printed.to_owned() };
-        assert!(failed("bind: Address already in use (os error 98)").deserves_a_second_run());
-        assert!(!failed("assertion `left == right` failed").deserves_a_second_run());
-        assert!(!failed("messages of one push were started twice; it did not end").deserves_a_second_run());
+        assert!(failed(&["bind: Address already in use (os error 98)"]).deserves_a_second_run());
+        assert!(!failed(&["assertion `left == right` failed"]).deserves_a_second_run());
+        assert!(!failed(&["messages of one push were started twice"]).deserves_a_second_run());
+        assert!(!failed(&["2 are lost; this did not happen: all is done"]).deserves_a_second_run());
+        assert!(!failed(&[]).deserves_a_second_run(), "an error that a test returns is no wait");
     }
 
     #[test]
-    fn the_name_of_a_test_does_not_count_as_what_it_says() {
+    fn the_name_of_a_wait_or_of_a_test_is_no_broken_promise() {
+        for wait in ["it is given up", "the lost are known", "a message that is missing is named"] {
+            assert!(failed(&[&format!("{IN_VAIN}{wait}")]).deserves_a_second_run(), "{wait}");
+        }
         let printed = "---- nothing_is_lost stdout ----\n\n\
-            thread 'nothing_is_lost' (7) panicked at tests/lost.rs:5:9:\n3 starts did not happen\n";
+            1 started twice: thread 'nothing_is_lost' (7) panicked at tests/lost.rs:5:9:\n\
+            this did not happen: 3 starts\nleft: 1 lost\n";
         let tests = FailedTest::all_of(printed);
         assert!(tests[0].deserves_a_second_run(), "{tests:?}");
+    }
+
+    #[test]
+    fn one_panic_that_is_no_wait_is_enough() {
+        let printed = "---- a stdout ----\n\n\
+            thread 'tokio-rt-worker' (8) panicked at tests/a.rs:3:9:\n7 was started twice\n\n\
+            thread 'a' (7) panicked at tests/a.rs:5:9:\nthis did not happen: 3 starts\n";
+        let tests = FailedTest::all_of(printed);
+        assert_eq!(tests[0].panics.len(), 2);
+        assert!(!tests[0].deserves_a_second_run());
+        assert!(!failed(&["1 is lost", "Address already in use"]).deserves_a_second_run());
     }
 
     #[test]

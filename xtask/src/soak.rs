@@ -61,6 +61,13 @@ const LONG: &[Long] = &[
         args: "test -p sawmill-cassandra --test engine long:: -- --nocapture",
         env: &[("SAWMILL_TEST_LONG_MESSAGES", "1000000")],
     },
+    // How busy workers are depends on what else the machine does.
+    Long {
+        name: "busy-sqlite",
+        server: None,
+        args: "test -p sawmill-sqlite --test processes sixty_four_workers -- --nocapture",
+        env: &[("SAWMILL_TEST_BUSY_PERCENT", "95")],
+    },
     // Three nodes take more memory than the gate may.
     Long {
         name: "cassandra-ring",

@@ -35,6 +35,9 @@ enum By {
     Licences,
 }
 
+/// A step that runs beside the tests and takes longer hangs.
+const LONGEST_BESIDE: Duration = Duration::from_secs(60 * 60);
+
 const fn step(name: &'static str, by: By, args: &'static str) -> Step {
     Step { name, by, args, env: &[] }
 }
@@ -268,7 +271,7 @@ impl Gate {
         if !self.beside {
             return command.run_counting();
         }
-        let ended = command.at_lowest_priority().run_quietly()?;
+        let ended = command.at_lowest_priority().run_quietly(LONGEST_BESIDE)?;
         say(ended.printed.trim_end());
         Ok((ended.status, ended.counts))
     }

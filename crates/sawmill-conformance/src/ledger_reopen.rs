@@ -38,7 +38,7 @@ async fn assert_hint(place: &Place, ledger: &Arc<dyn Ledger>, mut hints: Hints) 
             return;
         }
     }
-    panic!("no hint came within {:?}", place.patience());
+    panic!("this did not happen: a hint comes within {:?}", place.patience());
 }
 
 /// A hint comes when an entry was changed.

@@ -30,7 +30,8 @@
 //!
 //! [`history`] is for runs with real processes: it records what happened and finds what should not have. [`load`] measures what a
 //! store asks of its database; [`upgrade`] lets two versions of a program use one; [`trial`] is work that goes on while a test
-//! harms the servers it stands on; [`pair`] is for a log of one engine with the ledger of another.
+//! harms the servers it stands on; [`pair`] is for a log of one engine with the ledger of another. [`waits`] tells a loss from a slow
+//! machine.
 //!
 //! What workers do on an engine is in [`mod@behaviours`] and, with processes that are killed and stand still, in [`mod@processes`]: an engine brings
 //! a [`TestStore`](behaviours::TestStore) for them.
@@ -44,6 +45,7 @@ pub mod pair;
 pub mod processes;
 pub mod trial;
 pub mod upgrade;
+pub mod waits;
 
 pub mod ledger_commit;
 pub mod ledger_crowd;

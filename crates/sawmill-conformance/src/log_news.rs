@@ -38,7 +38,7 @@ async fn assert_news(place: &Place, log: &Arc<dyn Log>, topic: &Topic, mut hints
             return;
         }
     }
-    panic!("no hint came within {:?}", place.patience());
+    panic!("this did not happen: a hint comes within {:?}", place.patience());
 }
 
 /// A hint comes when something was appended.

@@ -11,6 +11,8 @@ use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record
 use sawmill::topic::{Topic, TopicName, TopicSpec};
 use sawmill::{Context, Finding, Message, MessageId, Outcome, Push, Result, Sawmill};
 
+use crate::waits::in_vain;
+
 /// Both seams in one, for tests that want one store.
 #[derive(Debug, Clone)]
 pub struct Pair<L, G> {
@@ -118,14 +120,20 @@ pub async fn all_is_worked(open: impl AsyncFn() -> Sawmill) {
     let all_done = async {
         loop {
             let status = mill.status(TOPIC, "default").await.expect("a status");
-            if status.done == 350 && status.waiting + status.claimed + status.retrying == 0 {
-                return;
+            if status.done >= 350 && status.waiting + status.claimed + status.retrying == 0 {
+                return status.done;
             }
             Env::system().sleep(Duration::from_millis(50)).await;
         }
     };
-    let done = Env::system().within(Duration::from_secs(60), all_done).await;
-    assert!(done.is_some(), "{:?}", mill.status(TOPIC, "default").await);
+    match Env::system().within(Duration::from_secs(60), all_done).await {
+        Some(done) => assert_eq!(done, 350, "some were done twice"),
+        None => {
+            let done = async || mill.status(TOPIC, "default").await.expect("a status").done;
+            let missing = async || 350usize.saturating_sub(done().await as usize);
+            panic!("{}", in_vain("all is worked", &mill, TOPIC, "default", missing).await);
+        }
+    }
     for worker in workers {
         worker.stop().await;
     }

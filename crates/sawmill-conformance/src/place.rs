@@ -149,7 +149,7 @@ where
             let place = Place::new(name, Arc::new(factory));
             let env = place.env().clone();
             if env.within(LONGEST_CHECK, check(place)).await.is_none() {
-                panic!("{name} did not end within {LONGEST_CHECK:?}: the engine hangs");
+                panic!("this did not happen: {name} ends within {LONGEST_CHECK:?}; the engine hangs");
             }
         });
     }));

@@ -62,7 +62,7 @@ mod log {
         FindsWithOtherShards: log_topics::a_topic_with_other_shards_is_refused_and_stays_as_it_is, "with Exists";
         SharesNamespaces: log_topics::namespaces_share_nothing, "left == right";
         ForgetsAtReopen: log_reopen::what_was_acknowledged_survives_a_reopen, "left == right";
-        GivesNoHints: log_news::news_comes_after_an_append, "no hint came";
+        GivesNoHints: log_news::news_comes_after_an_append, "a hint comes";
     }
 }
 
@@ -83,6 +83,6 @@ mod ledger {
         ReadsItsCache: ledger_list::a_commit_is_seen_at_once_from_everywhere, "left == right";
         SharesEntries: ledger_list::ledgers_of_other_namespaces_share_nothing, "left == right";
         ForgetsEntriesAtReopen: ledger_reopen::commits_survive_a_reopen, "left == right";
-        GivesNoWatchHints: ledger_reopen::a_watch_hint_comes, "no hint came";
+        GivesNoWatchHints: ledger_reopen::a_watch_hint_comes, "a hint comes";
     }
 }

@@ -14,9 +14,10 @@ const SERVER: JavaServer = JavaServer {
     options: &["-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"],
 };
 
-/// Sessions may be as short as two ticks, and as long as twenty. It writes before it answers, as it does by itself.
+/// Sessions may be as short as two ticks, and longer than it takes to start it again on a busy machine. It writes before it answers, as it does by itself.
 const SETTINGS: &str = "\
 tickTime=500\n\
+maxSessionTimeout=60000\n\
 clientPortAddress=127.0.0.1\n\
 maxClientCnxns=0\n\
 admin.enableServer=false\n\

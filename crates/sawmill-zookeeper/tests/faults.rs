@@ -12,9 +12,8 @@ use sawmill_sqlite::SqliteEngine;
 use sawmill_zookeeper::ZookeeperEngine;
 use tokio::task::block_in_place;
 
-/// A worker's TTL, and that of its session, where the server is back before it is over: nobody is to be declared dead. The server
-/// allows no longer session.
-const LONG_TTL: Duration = Duration::from_secs(10);
+/// A worker's TTL, and that of its session, where the server is back before it is over: nobody is to be declared dead.
+const LONG_TTL: Duration = Duration::from_secs(30);
 /// The same where the server is away for longer.
 const SHORT_TTL: Duration = Duration::from_secs(3);
 

@@ -47,7 +47,7 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
         }
         Env::system().sleep(Duration::from_millis(20)).await;
     }
-    panic!("{what} does not happen");
+    panic!("this did not happen: {what}");
 }
 
 async fn stored(mill: &Sawmill) -> Stored {

@@ -121,7 +121,7 @@ async fn a_dead_worker_of_another_group_does_not_keep_the_duty() {
     };
     assert!(
         Env::system().within(Duration::from_secs(20), done).await.is_some(),
-        "it is promoted by the living"
+        "this did not happen: it is promoted by the living"
     );
     worker.stop().await;
 }

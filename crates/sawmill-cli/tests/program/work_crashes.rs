@@ -38,11 +38,7 @@ fn crash(options: &[&str]) -> Crash {
         library.block_on(library.mill.members("default")).unwrap().len() == 1
     });
     workers[1].signal(Signal::CONT);
-    until("everything is settled", || {
-        let status = library.status("t");
-        let settled = status.done + status.dead;
-        settled >= MESSAGES as u64 && status.claimed == 0 && status.waiting == 0 && status.retrying == 0
-    });
+    library.until_settled("t", MESSAGES as u64);
     let mut workers = workers.into_iter();
     drop(workers.next());
     for worker in workers {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use sawmill::env::Env;
 use sawmill::topic::TopicSpec;
-use sawmill::{GroupStatus, Push, Sawmill};
+use sawmill::{DeadLetter, GroupStatus, Push, Sawmill};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
@@ -18,7 +18,8 @@ use super::child::STOP;
 use super::job::{GROUP, Job, TOPIC, VARIABLE, appoint};
 use super::record::{self, Record};
 use crate::behaviours::{Place, Subject};
-use crate::history::{Event, History};
+use crate::history::{Event, History, Recorded};
+use crate::waits::in_vain;
 
 /// Tests that measure run alone; the others may run beside each other.
 static MACHINE: RwLock<()> = RwLock::new(());
@@ -221,8 +222,19 @@ impl Crew {
             }
         };
         if Env::system().within(PATIENCE, seen).await.is_none() {
-            panic!("{what} did not happen; finished: {:?}", finished_by(&self.history()));
+            let mill = self.watcher.get_or_init(|| self.open()).await;
+            let said = in_vain(what, mill, TOPIC, GROUP, async || self.missing(mill).await).await;
+            panic!("{said}; finished: {:?}", finished_by(&self.history()));
         }
+    }
+
+    /// How many messages were pushed, and were neither finished nor given up.
+    async fn missing(&self, mill: &Sawmill) -> usize {
+        let letters = mill.dead_letters(TOPIC, GROUP).await.unwrap().list(usize::MAX).await.unwrap();
+        let dead = |letter: &DeadLetter| Recorded { at: u64::MAX, event: Event::Dead { id: letter.id() } };
+        let events =
+            self.history().events().iter().cloned().chain(letters.iter().map(dead)).collect::<Vec<_>>();
+        History::new(events).check_nothing_lost().len()
     }
 
     /// Waits until these children are members of the group.
@@ -266,7 +278,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Waits for what must happen soon.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let done = Env::system().within(PATIENCE, future).await;
-    done.unwrap_or_else(|| panic!("{what} did not happen"))
+    done.unwrap_or_else(|| panic!("this did not happen: {what}"))
 }
 
 /// Waits until nothing is left to be done, and says where the group stands then.
@@ -280,5 +292,8 @@ pub async fn drained(mill: &Sawmill) -> GroupStatus {
             Env::system().sleep(Duration::from_millis(20)).await;
         }
     };
-    soon("that everything is done", drained).await
+    match Env::system().within(PATIENCE, drained).await {
+        Some(status) => status,
+        None => panic!("{}", in_vain("everything is done", mill, TOPIC, GROUP, async || 0).await),
+    }
 }

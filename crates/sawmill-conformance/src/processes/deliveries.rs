@@ -94,7 +94,7 @@ async fn live_through_it(on: Subject, delivery: Delivery) -> (Crew, Sawmill) {
     crew.kill("w1");
     crew.freeze("w2").await;
     crew.start(&named("w5"));
-    crew.declared_dead("w2", 2 * job.ttl).await;
+    crew.declared_dead("w2", job.ttl).await;
     crew.thaw("w2");
     (crew, mill)
 }

@@ -60,7 +60,8 @@ impl Job {
             workers: 1,
             slots: 4,
             most_claimed: None,
-            ttl: Duration::from_secs(2),
+            // Several processes on few cores: a beat may be late.
+            ttl: Duration::from_secs(5),
             work: Duration::from_millis(20),
             stuck: None,
             journal: false,

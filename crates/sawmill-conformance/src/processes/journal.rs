@@ -66,6 +66,7 @@ async fn killed(on: Subject, journal: bool, ttl: Duration) -> (Crew, Sawmill, Jo
     soon("that it has reported what is done, and has more in hand", async {
         loop {
             let status = mill.status(TOPIC, GROUP).await.unwrap();
+            assert_none("started twice", &crew.history().check_at_most_once());
             if status.done + 1 == started(&crew.history()).len() as u64 && status.claimed > SLOTS as u64 {
                 return;
             }

@@ -18,8 +18,6 @@ const GRACE: Duration = Duration::from_secs(5);
 fn job(crew: &Crew) -> Job {
     Job {
         ordered: true,
-        // Nine processes and a node on few cores: a beat may be late.
-        ttl: Duration::from_secs(5),
         work: Duration::from_millis(40),
         most_claimed: Some(20),
         ..Job::new("", crew.folder())

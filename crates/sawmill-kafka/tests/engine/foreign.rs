@@ -15,6 +15,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use sawmill::clock::{Clock, SystemClock};
 use sawmill::env::Env;
 use sawmill::{Context, Push, Sawmill};
+use sawmill_conformance::waits::in_vain;
 use sawmill_kafka::KafkaEngine;
 use tokio::task::block_in_place;
 
@@ -48,7 +49,10 @@ async fn shown(admin: &AdminClient<DefaultClientContext>, topic: &str, partition
         if seen.is_ok_and(|seen| seen.topics().iter().all(|topic| topic.partitions().len() == wanted)) {
             return;
         }
-        assert!(SystemClock.now().since(began) < Duration::from_secs(60), "the topic is not shown");
+        assert!(
+            SystemClock.now().since(began) < Duration::from_secs(60),
+            "this did not happen: the topic is shown"
+        );
         SystemClock.sleep(Duration::from_millis(50)).await;
     }
 }
@@ -61,7 +65,10 @@ async fn remake(url: &str, topic: &str, partitions: i32) {
     let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
     let began = SystemClock.now();
     while admin.create_topics([&new], &options).await.unwrap()[0].is_err() {
-        assert!(SystemClock.now().since(began) < Duration::from_secs(60), "the topic is not deleted");
+        assert!(
+            SystemClock.now().since(began) < Duration::from_secs(60),
+            "this did not happen: the topic is deleted"
+        );
         SystemClock.sleep(Duration::from_millis(100)).await;
     }
     shown(&admin, topic, partitions).await;
@@ -100,8 +107,12 @@ async fn messages_of_other_producers_keep_the_order_of_their_keys() {
         workers.push(mill.worker(&topic).ordered().slots(4).start(handler).await.unwrap());
     }
     let began = SystemClock.now();
-    while seen.lock().unwrap().values().map(Vec::len).sum::<usize>() < KEYS * EACH {
-        assert!(SystemClock.now().since(began) < Duration::from_secs(30), "not all messages came");
+    let came = || seen.lock().unwrap().values().map(Vec::len).sum::<usize>();
+    while came() < KEYS * EACH {
+        if SystemClock.now().since(began) > Duration::from_secs(60) {
+            let missing = async || (KEYS * EACH).saturating_sub(came());
+            panic!("{}", in_vain("all messages come", &mill, &topic, "default", missing).await);
+        }
         SystemClock.sleep(Duration::from_millis(20)).await;
     }
     for worker in workers {

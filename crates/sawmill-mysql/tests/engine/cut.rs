@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Database, NOW, database_for, message, soon, topic};
+use crate::support::{Database, NOW, PATIENCE, database_for, message, soon, topic};
 use futures_util::future::{join, join_all};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
@@ -13,6 +13,7 @@ use sawmill::env::Env;
 use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
 use sawmill::log::{Position, Record, Want};
 use sawmill::{Context, ErrorKind, Sawmill};
+use sawmill_conformance::waits::in_vain;
 use sawmill_mysql::MysqlEngine;
 
 /// Kills all connections to the database but this one again and again, until it is told to stop. Returns how many it was.
@@ -180,12 +181,19 @@ async fn workers_go_on_by_themselves() {
     };
     let (acknowledged, killed) = soon("all pushes", join(pushing, kill(&database, &stop))).await;
     assert!(killed > 5, "only {killed} connections were killed");
+    let missing = || {
+        let runs = runs.lock().unwrap();
+        acknowledged.iter().filter(|text| !runs.contains_key(text.as_bytes())).count()
+    };
     let all_run = async {
-        while !acknowledged.iter().all(|text| runs.lock().unwrap().contains_key(text.as_bytes())) {
+        while missing() > 0 {
             Env::system().sleep(Duration::from_millis(20)).await;
         }
     };
-    soon("every acknowledged message to run", all_run).await;
+    if Env::system().within(PATIENCE, all_run).await.is_none() {
+        let what = "every acknowledged message is run";
+        panic!("{}", in_vain(what, &mill, "orders", "default", async || missing()).await);
+    }
     worker.stop().await;
     eprintln!("{killed} connections killed, {} of {MESSAGES} acknowledged", acknowledged.len());
 }

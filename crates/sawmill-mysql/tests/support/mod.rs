@@ -149,8 +149,11 @@ pub(crate) fn record(shard: u16, text: impl Into<String>) -> Record {
     Record::once(shard, message(text.into()))
 }
 
+/// No wait is longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Waits for what must happen soon.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let done = Env::system().within(Duration::from_secs(120), future).await;
-    done.unwrap_or_else(|| panic!("{what} did not happen"))
+    let done = Env::system().within(PATIENCE, future).await;
+    done.unwrap_or_else(|| panic!("this did not happen: {what}"))
 }

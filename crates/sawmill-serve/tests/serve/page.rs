@@ -82,7 +82,7 @@ async fn watched(place: &Place, headers: &str, wanted: &str) -> Option<String> {
         }
         Some(std::mem::take(&mut text))
     };
-    place.env.within(PATIENCE, reading).await.expect("nothing came")
+    place.env.within(PATIENCE, reading).await.expect("this did not happen: something comes")
 }
 
 #[tokio::test]

@@ -15,6 +15,10 @@ use crate::{database, subject};
 
 const MESSAGES: usize = 600;
 const MOST_CLAIMED: usize = 10;
+/// Of all three processes.
+const THREADS: usize = 6;
+/// How long a thread of a busy machine may be interrupted.
+const NOTED_LATE: Duration = Duration::from_secs(1);
 
 #[test]
 fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() {
@@ -25,6 +29,8 @@ fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() 
             delivery: Delivery::AtMostOnce,
             most_claimed: Some(MOST_CLAIMED),
             work: Duration::from_millis(40),
+            // The store is away for twice as long.
+            ttl: Duration::from_secs(2),
             ..Job::new("", crew.folder())
         };
         for name in ["w1", "w2", "w3"] {
@@ -58,9 +64,13 @@ fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() 
         assert_none("lost without a word", &history.check_nothing_lost());
         assert_none("invented", &history.check_nothing_invented());
         assert_none("started twice", &history.check_at_most_once());
-        // What they had claimed before they may start as long as their leases last.
-        let without_lease = starts(&history, stalled + job.ttl.as_nanos() as u64, over);
-        assert_eq!(without_lease, 0, "started without a lease");
+        // What they had claimed before they may start as long as their leases last. Each thread may be interrupted between its last
+        // look at the clock and the note that it starts.
+        let lease_over = stalled + job.ttl.as_nanos() as u64;
+        let noted_late = lease_over + NOTED_LATE.as_nanos() as u64;
+        let late = starts(&history, lease_over, noted_late);
+        assert!(late <= THREADS, "{late} were started without a lease");
+        assert_eq!(starts(&history, noted_late, over), 0, "started without a lease");
         assert!(starts(&history, over, u64::MAX) > 0, "the stall came when all was done");
         assert!(status.dead <= 3 * MOST_CLAIMED as u64, "{status:?}");
         eprintln!("a stall of {:?}: {} of {MESSAGES} were lost", 2 * job.ttl, status.dead);

@@ -122,8 +122,8 @@ async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_absence_costs_nobody_a_session() {
     let Some(mut server) = own_server("a_short_absence_costs_nobody_a_session") else { return };
-    let (place, ttl) = (namespace(), Duration::from_secs(8));
-    let ledger = open(server.url(), 8, &place).await;
+    let (place, ttl) = (namespace(), Duration::from_secs(30));
+    let ledger = open(server.url(), 30, &place).await;
     let mut hints = ledger.watch();
     let version = done(&ledger, write(MEMBER, None, ttl)).await;
     server.kill().unwrap();
@@ -135,7 +135,8 @@ async fn a_short_absence_costs_nobody_a_session() {
     })
     .await;
     assert!(matches!(last, Ok(Commit::Done(next)) if next > version), "{last:?}");
-    assert!(Env::system().within(Duration::from_secs(10), hints.next()).await.is_some(), "hints go on");
+    let hint = Env::system().within(Duration::from_secs(40), hints.next()).await;
+    assert!(hint.is_some(), "this did not happen: a hint comes");
 }
 
 #[tokio::test]

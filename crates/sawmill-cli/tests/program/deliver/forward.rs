@@ -83,7 +83,7 @@ fn g19_workers_that_are_killed_lose_nothing_and_double_nothing() {
         assert!(arrived() < MESSAGES, "it was killed in the middle");
     }
     let worker = place.start(&args);
-    until("all are settled", || library.status("t").done == MESSAGES as u64);
+    library.until_settled("t", MESSAGES as u64);
     worker.signal(Signal::INT);
     worker.wait().ok();
 
@@ -93,7 +93,8 @@ fn g19_workers_that_are_killed_lose_nothing_and_double_nothing() {
     }
     assert_eq!(times.len(), MESSAGES, "nothing is lost");
     let doubled: Vec<_> = times.iter().filter(|(_, times)| **times > 1).collect();
-    assert!(doubled.is_empty(), "{doubled:?}");
+    assert!(doubled.is_empty(), "forwarded twice: {doubled:?}");
+    assert_eq!(library.status("t").dead, 0, "given up: {:?}", library.dead("t"));
 }
 
 #[test]

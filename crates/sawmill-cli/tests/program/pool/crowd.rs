@@ -8,6 +8,7 @@ use sawmill::env::Env;
 
 use super::claims::eager_broker;
 use super::place::Pool;
+use crate::support::comes;
 
 const ORDERS: usize = 200;
 const INSTANCES: usize = 8;
@@ -76,12 +77,9 @@ fn all_is_completed(pool: &Pool, test: &str) {
         if done.len() == ORDERS {
             break;
         }
-        assert!(
-            began.elapsed() < PATIENCE,
-            "{} of {ORDERS}: {}",
-            done.len(),
-            last_of(&pool.place.read("log"))
-        );
+        if began.elapsed() >= PATIENCE {
+            panic!("{}\n{}", in_vain(pool, ORDERS - done.len()), last_of(&pool.place.read("log")));
+        }
         if began.elapsed() >= next_kill && supervisor.killed.len() < KILLS {
             supervisor.kill(env.dice().roll() as usize % INSTANCES);
             next_kill = began.elapsed() + Duration::from_millis(300 + env.dice().roll() % 900);
@@ -89,11 +87,28 @@ fn all_is_completed(pool: &Pool, test: &str) {
         std::thread::sleep(Duration::from_millis(20));
     }
     let took = began.elapsed();
-    crate::support::until("the ledger says so, too", || {
+    let done = || pool.status()["done"].as_u64().unwrap();
+    let all_done = comes(|| {
         supervisor.tend();
-        pool.status()["done"].as_u64() == Some(ORDERS as u64)
+        done() >= ORDERS as u64
     });
+    match all_done {
+        true => assert_eq!(done(), ORDERS as u64, "some are done twice"),
+        false => panic!("{}", in_vain(pool, ORDERS - done() as usize)),
+    }
     check(pool, &supervisor, test, took);
+}
+
+/// What became of a wait for so many orders that did not come.
+fn in_vain(pool: &Pool, missing: usize) -> String {
+    let status = pool.status();
+    let left = ["waiting", "scheduled", "claimed", "retrying"].map(|name| status[name].as_u64().unwrap());
+    match left.iter().sum::<u64>() {
+        0 => format!("lost: {missing} orders, and nothing waits any more: {status}"),
+        left => format!(
+            "this did not happen: all orders are done; {left} wait still, {missing} are missing: {status}"
+        ),
+    }
 }
 
 /// The orders that have come to their end at least once.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sawmill::{DeadLetter, GroupStatus, MessageId, Push, Sawmill};
+use sawmill_conformance::waits::in_vain;
 use tokio::runtime::Runtime;
 
-use super::{Place, Running, until};
+use super::{Place, Running, comes, until};
 
 /// The store of a place, opened by the library.
 pub struct Library {
@@ -60,6 +61,27 @@ impl Library {
     /// Where the default group of a topic stands.
     pub fn status(&self, topic: &str) -> GroupStatus {
         self.block_on(self.mill.status(topic, "default")).unwrap()
+    }
+
+    /// Waits until the default group of a topic has done or given up so many messages, and nothing is left.
+    #[track_caller]
+    pub fn until_settled(&self, topic: &str, messages: u64) {
+        let left = |status: &GroupStatus| status.waiting + status.claimed + status.retrying;
+        let settled = |status: &GroupStatus| status.done + status.dead;
+        let is_over = || {
+            let status = self.status(topic);
+            settled(&status) >= messages && left(&status) == 0
+        };
+        if !comes(is_over) {
+            let missing = async || {
+                let status = self.mill.status(topic, "default").await.unwrap();
+                messages.saturating_sub(settled(&status)) as usize
+            };
+            let said = in_vain("all messages are settled", &self.mill, topic, "default", missing);
+            panic!("{}", self.block_on(said));
+        }
+        let status = self.status(topic);
+        assert_eq!(settled(&status), messages, "some were settled twice: {status:?}");
     }
 
     /// All dead letters of the default group.

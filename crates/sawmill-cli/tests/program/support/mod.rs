@@ -211,7 +211,7 @@ impl Running {
             }
             if Instant::now() > deadline {
                 self.child.kill().unwrap();
-                panic!("the program did not end: {:?}", self.child.wait());
+                panic!("this did not happen: the program ends: {:?}", self.child.wait());
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -251,9 +251,17 @@ impl Collector {
 /// Waits until this holds, and says what did not if it takes too long.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    assert!(comes(&mut holds), "this did not happen: {what}");
+}
+
+/// Waits until this holds. False if it takes too long.
+pub fn comes(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < deadline, "this did not come: {what}");
+        if Instant::now() >= deadline {
+            return false;
+        }
         thread::sleep(Duration::from_millis(20));
     }
+    true
 }

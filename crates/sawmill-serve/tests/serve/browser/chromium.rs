@@ -126,7 +126,8 @@ impl Browser {
         self.to.write_all(&bytes).await.unwrap_or_else(|error| panic!("{error}: {}", self.said()));
         let env = self.env.clone();
         let answer = env.within(PATIENCE, self.answer()).await;
-        let mut answer = answer.unwrap_or_else(|| panic!("no answer to {method}: {}", self.said()));
+        let mut answer =
+            answer.unwrap_or_else(|| panic!("this did not happen: an answer to {method}: {}", self.said()));
         assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].take()
     }
@@ -174,7 +175,10 @@ impl Browser {
         while self.value(&format!("Boolean({expression})")).await != true {
             if env.now().since(began) > PATIENCE {
                 let shown = self.value("document.body.innerText").await;
-                panic!("in vain: {expression}\nthe page: {shown}\nit complains: {:?}", self.complaints);
+                panic!(
+                    "this did not happen: {expression}\nthe page: {shown}\nit complains: {:?}",
+                    self.complaints
+                );
             }
             env.sleep(Duration::from_millis(50)).await;
         }

@@ -144,7 +144,11 @@ async fn a_dead_letter_is_found_looked_at_resent_and_worked() {
         async {}
     });
     let worker = worker.await.unwrap();
-    place.env.within(crate::support::PATIENCE, seen.notified()).await.expect("it is worked");
+    place
+        .env
+        .within(crate::support::PATIENCE, seen.notified())
+        .await
+        .expect("this did not happen: it is worked");
     // Those that are chosen go for good, once this was said twice.
     page.click("button", "Drop chosen").await;
     page.until_shown("Choose letters first.").await;
