@@ -47,7 +47,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_missing_is_lost_only_if_nothing_waits_any_more() {
-        let mill = Sawmill::options().engine(MemoryEngine::default()).open("memory:").await.unwrap();
+        let mill = Sawmill::options().engine(MemoryEngine).open("memory:").await.unwrap();
         mill.create_topic("t").await.unwrap();
         let id = mill.push("t", "x").await.unwrap();
         let seen: HashSet<MessageId> = HashSet::new();
