@@ -95,6 +95,8 @@ features! {
     Burial = "burial",
     /// A claim that was closed was there again after a crash of the store.
     Reopened = "reopened",
+    /// A topic was deleted, and created again under the same name.
+    TopicDeleted = "topic-deleted",
     /// A message was trimmed.
     Trim = "trim",
 }

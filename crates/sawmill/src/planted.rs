@@ -140,6 +140,8 @@ bugs! {
     MissedAreAllPushed by 2,
     /// A claim that kills its workers is run again and again.
     NeverBuried by 4,
+    /// A topic is deleted without the lanes of its groups.
+    LanesOutliveTheirTopic by 2,
 }
 
 #[cfg(feature = "planted")]

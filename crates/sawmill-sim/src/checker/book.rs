@@ -77,6 +77,8 @@ pub(super) struct Known {
     pub(super) topic: Topic,
     /// Whose lane it is, and which.
     pub(super) lane: Option<(usize, Lane)>,
+    /// It is deleted, or being deleted.
+    pub(super) is_deleted: bool,
 }
 
 /// A group's entry of one shard, as the ledger has it.
@@ -218,6 +220,8 @@ pub struct Book {
     pub(super) lasting: super::undone::Lasting,
     /// Which journal a node keeps. Of two nodes with one journal the later is the next life of the earlier.
     pub(super) journals: BTreeMap<NodeId, usize>,
+    /// Topics that were deleted, by name, and when that was acknowledged.
+    pub(super) deletions: BTreeMap<String, Option<Duration>>,
     /// Places whose message was trimmed.
     pub(super) trimmed: BTreeSet<Place>,
     /// The names of unique messages, by number.
@@ -269,6 +273,7 @@ impl Book {
             lasting: Default::default(),
             journals: BTreeMap::new(),
             once_in_the_log: BTreeSet::new(),
+            deletions: BTreeMap::new(),
             trimmed: BTreeSet::new(),
             names: BTreeMap::new(),
             key_shards: BTreeMap::new(),
@@ -318,7 +323,7 @@ impl Book {
     /// The messages whose push was acknowledged, with the topics they were pushed to.
     pub fn acknowledged_ids(&self) -> Vec<(String, MessageId)> {
         let told = |pushed: &Pushed| Some((pushed.intent.topic.clone(), pushed.acknowledged?));
-        self.pushed.iter().filter_map(told).collect()
+        self.pushed.iter().filter(|pushed| !pushed.is_deleted).filter_map(told).collect()
     }
 
     /// A cancellation was acknowledged: no claim that is opened or adopted from now on may start this message.
@@ -369,7 +374,8 @@ impl Book {
         }
         let lane = topic.name.as_lane();
         let lane = lane.and_then(|(group, lane)| Some((self.group(&group.to_string())?, lane)));
-        self.topics.push(Known { topic: topic.clone(), lane });
+        let is_deleted = self.is_being_deleted(topic.name.base());
+        self.topics.push(Known { topic: topic.clone(), lane, is_deleted });
         self.topics.len() - 1
     }
 

@@ -35,7 +35,7 @@ macro_rules! invariants {
 
 invariants! {
     NothingLost = 1, "nothing acknowledged is lost";
-    NothingInvented = 2, "nothing is delivered that was not pushed, and all as it was pushed";
+    NothingInvented = 2, "nothing is delivered that was not pushed, or whose topic is deleted, and all as it was pushed";
     AtMostOnce = 3, "at-most-once: one start at most";
     AtLeastOnce = 4, "a second start only after the first failed, or its worker died or lost its claim";
     Ordered = 6, "ordered: starts follow the log, and the next waits until this one is done or dead";

@@ -8,6 +8,7 @@ mod book;
 mod burial;
 mod causes;
 mod claiming;
+mod deleted;
 mod ending;
 mod fates;
 mod flow;
@@ -153,7 +154,7 @@ impl Observer for Checker {
                 book.names_last(topic, message, wall);
             }
             Event::Trimmed { topic, shard, number, message } => book.trimmed(topic, shard, number, message),
-            Event::TopicDeleted { .. } => {}
+            Event::TopicDeleted { topic } => book.deletion_begins(topic),
             Event::Lasting => book.lasts(),
             Event::StoreCrashed { undone } => {
                 undone.iter().for_each(|(key, entry)| book.undone(key, entry.as_ref()));

@@ -43,6 +43,10 @@ impl Book {
             (Some("cancels"), Some(_), Some(id), None) => self.unwanted.extend(id.parse::<MessageId>()),
             (Some("shards"), Some(uid), Some(group), Some(shard)) => {
                 let topic = self.topics.iter().position(|known| known.topic.uid == uid);
+                // A worker that has not noticed yet may write once more.
+                if topic.is_some_and(|topic| self.topics[topic].is_deleted) {
+                    return;
+                }
                 if let (PEOPLE, Some(topic)) = (group, topic) {
                     return self.letters_written(written, topic, hidden);
                 }

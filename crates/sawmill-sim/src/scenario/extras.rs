@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::deletes::DeletePlan;
 use super::plan::GroupPlan;
 use super::ticks::TickPlan;
 use crate::control::EVEN_PACE;
@@ -52,6 +53,8 @@ pub struct Extras {
     pub killer: Option<u64>,
     /// How often somebody waits until a worker has nothing to do.
     pub drains: usize,
+    /// A topic that is deleted and created again.
+    pub deletes: Option<DeletePlan>,
 }
 
 /// How a worker gets its messages.
@@ -115,6 +118,7 @@ impl Extras {
             store_crashes: if dice.below(5) == 0 { 1 + dice.below(4) as u32 } else { 0 },
             killer: (dice.below(8) == 0).then(|| dice.roll()).filter(|_| ttl <= Duration::from_secs(2)),
             trims: [0, 0, 3][dice.below(3) as usize],
+            deletes: DeletePlan::roll(dice, time),
         }
     }
 

@@ -96,7 +96,7 @@ impl World {
 
     fn builder(&self, node: NodeId, number: usize, worker: WorkerPlan) -> WorkerBuilder {
         let plan = &self.plan;
-        let group = &plan.groups[worker.group];
+        let group = plan.group(worker.group);
         let (retries, immediate) = group.retries;
         let retry =
             RetryPolicy::retries(retries).immediate(immediate).backoff(group.backoff.0, group.backoff.1);
@@ -104,7 +104,7 @@ impl World {
         let on_failure = if group.logs_failures { OnFailure::Log } else { OnFailure::Dead };
         let mut builder = self
             .mill(node)
-            .worker_for(plan.topics.iter().map(|topic| topic.name.clone()))
+            .worker_for(plan.topics_of(worker.group))
             .group(&group.name)
             .name(format!("w{number}"))
             .slots(worker.slots)

@@ -1,5 +1,6 @@
 //! One seed, one history: the real core among crashing workers and a failing store, then quiet, then the accounts.
 
+mod deletes;
 mod director;
 mod errands;
 mod extras;
@@ -22,6 +23,7 @@ use crate::faults::{Faults, Tally};
 use crate::features::Features;
 use crate::store::{EngineBug, Settings, SimStore};
 use crate::trace::Line;
+pub use deletes::DeletePlan;
 use director::Director;
 pub use extras::{Extras, LetterAction, LetterTask, Style};
 use people::World;

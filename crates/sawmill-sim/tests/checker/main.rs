@@ -1,6 +1,7 @@
 //! The checker itself: hand-made histories, a right one and one wrong in each way.
 #![allow(clippy::unwrap_used)]
 
+mod deleted;
 mod formats;
 mod promises;
 mod world;
