@@ -131,7 +131,7 @@ impl Director {
         let mut book = self.world.checker.book();
         let follower = book.intended(Intent {
             topic: self.world.plan.topics[0].name.clone(),
-            key: None,
+            key: self.world.plan.messages[number].key.clone(),
             headers: Headers::default(),
             due: None,
         });

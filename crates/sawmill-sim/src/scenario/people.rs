@@ -211,7 +211,10 @@ impl World {
     pub(super) async fn push_follower(&self, node: NodeId, context: &Context) -> sawmill::Result<()> {
         let Some(number) = lock(&self.followers).get(context.payload()).copied() else { return Ok(()) };
         let topic = &self.plan.topics[0].name;
-        let push = Push::new(Intent::payload(number)).follows(context.id(), "next");
+        let mut push = Push::new(Intent::payload(number)).follows(context.id(), "next");
+        if let Some(key) = &context.message().key {
+            push = push.key(key.clone());
+        }
         let id = self.mill(node).push(topic, push).await?;
         self.control.used(Feature::Followed);
         self.checker.acknowledged(&[number], &[id]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sawmill::message::Headers;
-use sawmill::{Missed, Schedule};
+use sawmill::{Missed, Push, Schedule};
 
 use super::people::World;
 use crate::checker::Intent;
@@ -11,6 +11,8 @@ use crate::control::NodeId;
 
 /// The name of the schedule.
 const NAME: &str = "often";
+/// The key of its messages, which other messages have, too.
+const KEY: &str = "key 0";
 
 /// A schedule to be.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +27,13 @@ impl World {
     /// Adds the schedule to the first topic.
     pub(super) async fn schedule_often(&self, plan: TickPlan) {
         let topic = &self.plan.topics[0].name;
-        let intent = Intent { topic: topic.clone(), key: None, headers: Headers::default(), due: None };
+        let key = Some(KEY.into());
+        let intent = Intent { topic: topic.clone(), key, headers: Headers::default(), due: None };
         let number = self.checker.book().intended(intent);
         self.checker.book().ticks(number, plan.period, !plan.all);
         if let Ok(schedule) = Schedule::every(NAME, plan.period) {
             let missed = if plan.all { Missed::All } else { Missed::Once };
-            let schedule = schedule.message(Intent::payload(number)).missed(missed);
+            let schedule = schedule.message(Push::new(Intent::payload(number)).key(KEY)).missed(missed);
             // The store is calm: this cannot fail.
             let _ = self.mill(NodeId::WORLD).schedule(topic, schedule).await;
         }
