@@ -36,6 +36,7 @@ use sawmill::log::Record;
 use sawmill::{Context, GroupStatus, MessageId, TopicName};
 
 use crate::control::{Control, NodeId};
+use crate::features::Feature;
 use crate::observer::{Event, Observer};
 use crate::store::SimStore;
 use crate::tasks::lock;
@@ -81,7 +82,12 @@ impl Checker {
         self.control.note(node, "start", &numbers, || {
             format!("{topic}/{group} starts {} (as {}) under token {token}", context.id(), message.id)
         });
-        let answer = self.book().started(&started, &|name| self.hidden(name));
+        let mut book = self.book();
+        let answer = book.started(&started, &|name| self.hidden(name));
+        if book.take_held_back() {
+            self.control.used(Feature::KeyLimited);
+        }
+        drop(book);
         self.notice(node);
         answer
     }

@@ -22,6 +22,8 @@ pub(super) struct Periods {
     used: BTreeMap<MessageId, Timestamp>,
     /// Names of which a push failed: nobody knows for how long they are taken.
     unsure: BTreeSet<String>,
+    /// The message that was started last had waited because of the limit of its key.
+    held_back: bool,
     /// Messages that a schedule pushes, by number.
     ticking: BTreeMap<usize, Ticking>,
 }
@@ -112,12 +114,25 @@ impl Book {
         let of_key = |run: &&Run| {
             run.worker == worker && self.key_of(run) == Some(key) && self.is_of(run, started.topic)
         };
-        let lately = self.runs.iter().rev().take_while(|run| run.at > since).filter(of_key).count();
+        let of_key = || self.runs.iter().rev().take_while(|run| run.at > since).filter(of_key);
+        let lately = of_key().count();
+        // It was there when the one before it of its key was started, and could have started when that had ended.
+        let waited = of_key().nth(1).is_some_and(|last| {
+            let pause = Duration::from_millis(500) / rate as u32;
+            let was_there = started.wall.since(started.message.created) > started.at - last.at;
+            was_there && last.ended.is_some_and(|ended| started.wall.since(ended) >= pause)
+        });
+        self.periods.held_back = waited && lately >= rate;
         let most = rate * self.rules.fastest as usize / 1000 + (rate / 10).max(1) + 1;
         self.check(Invariant::Limited, lately <= most, |_| {
             let what = format!("{lately} messages of key {key:?} started within a second, and {rate} may");
             (what, vec![started.origin.to_string()])
         });
+    }
+
+    /// True if the message that was started last had waited for the limit of its key; once.
+    pub(super) fn take_held_back(&mut self) -> bool {
+        std::mem::take(&mut self.periods.held_back)
     }
 
     fn key_of(&self, run: &Run) -> Option<&Bytes> {

@@ -288,7 +288,7 @@ impl Director {
         for nth in 0..drains {
             let hand = self.hands[nth as usize % self.hands.len()].clone();
             let time = self.world.plan.trouble.time * (nth + 1) / (drains + 1);
-            self.later(time, move |world| drop(hand.drain(&world.control)));
+            self.later(time, move |world| drop(hand.drain(world, true)));
         }
     }
 
@@ -404,7 +404,9 @@ impl Director {
                 CalmDeath::Freeze => control.freeze(hand.node),
             }
             self.sleep(world.plan.longest_ttl() + Duration::from_secs(5)).await;
-            world.checker.book().the_dead_are_relieved();
+            if world.checker.book().the_dead_are_relieved() > 0 {
+                control.used(Feature::CalmDeath);
+            }
             control.thaw(hand.node);
         }
         for group in 0..world.plan.all_groups() {
@@ -435,7 +437,7 @@ impl Director {
     async fn close(&mut self) {
         let world = self.world.clone();
         let working: Vec<_> = self.hands.iter().filter(|hand| hand.works(&world.control)).collect();
-        let drained: Vec<_> = working.iter().map(|hand| hand.drain(&world.control)).collect();
+        let drained: Vec<_> = working.iter().map(|hand| hand.drain(&world, false)).collect();
         let patience = world.control.now() + 3 * world.plan.longest_ttl() + Duration::from_secs(10);
         while !drained.iter().all(|drained| *lock(drained)) {
             if world.control.now() > patience {

@@ -210,18 +210,21 @@ impl Hand {
         }
     }
 
-    /// Waits until it has nothing to do; says when that is.
-    pub(super) fn drain(&self, control: &Control) -> Arc<Mutex<bool>> {
+    /// Waits until it has nothing to do; says when that is. Who waits counts as a use of this, or not.
+    pub(super) fn drain(&self, world: &World, counts: bool) -> Arc<Mutex<bool>> {
         let drained = Arc::new(Mutex::new(false));
         let said = drained.clone();
         let at_work = lock(&self.worker).clone();
         match at_work {
             None => *lock(&said) = true,
             Some(at_work) => {
-                let counted = control.clone();
-                control.spawn(self.node, async move {
+                let (world, hand) = (world.clone(), self.clone());
+                world.control.clone().spawn(self.node, async move {
                     at_work.worker().drained().await;
-                    counted.used(Feature::Drain);
+                    // One that has ended meanwhile says nothing.
+                    if hand.works(&world.control) {
+                        counts.then(|| world.control.used(Feature::Drain));
+                    }
                     *lock(&said) = true;
                 });
             }

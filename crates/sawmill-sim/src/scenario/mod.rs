@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::checker::{Checker, Checks, Violation};
 use crate::executor::{Ended, Limits, Sim};
 use crate::faults::{Faults, Tally};
-use crate::features::Features;
+use crate::features::{Feature, Features};
 use crate::store::{EngineBug, Settings, SimStore};
 use crate::trace::Line;
 pub use deletes::DeletePlan;
@@ -100,6 +100,7 @@ pub fn run(seed: u64, options: Options) -> History {
     }
     store.dismiss_observers();
     let book = checker.book();
+    (0..book.formats_raised()).for_each(|_| sim.control().used(Feature::FormatRaised));
     let trace = sim.trace();
     History {
         seed,

@@ -230,7 +230,12 @@ impl World {
         if numbers.iter().any(|number| self.plan_of(*number).is_some_and(|plan| plan.unique.is_some())) {
             let others = self.checker.book().acknowledged_ids();
             let refused = ids.iter().filter(|id| others.iter().any(|(_, other)| other == *id));
-            refused.for_each(|_| self.control.used(Feature::UniqueRefused));
+            for _ in refused {
+                self.control.used(Feature::UniqueRefused);
+                if self.plan.extras.unique_for.is_some() {
+                    self.control.used(Feature::UniqueFor);
+                }
+            }
         }
     }
 
