@@ -142,6 +142,8 @@ bugs! {
     NeverBuried by 4,
     /// A topic is deleted without the lanes of its groups.
     LanesOutliveTheirTopic by 2,
+    /// A worker says that it is drained although it has messages in hand.
+    DrainedInHaste by 11,
 }
 
 #[cfg(feature = "planted")]

@@ -9,6 +9,7 @@ mod burial;
 mod causes;
 mod claiming;
 mod deleted;
+mod drained;
 mod ending;
 mod fates;
 mod flow;

@@ -223,6 +223,8 @@ impl Hand {
                     at_work.worker().drained().await;
                     // One that has ended meanwhile says nothing.
                     if hand.works(&world.control) {
+                        let tells_ends = matches!(at_work, AtWork::Handles(_));
+                        world.checker.book().says_drained(hand.node, tells_ends);
                         counts.then(|| world.control.used(Feature::Drain));
                     }
                     *lock(&said) = true;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod deleted;
+mod drained;
 mod formats;
 mod promises;
 mod world;
