@@ -87,6 +87,8 @@ features! {
     OwnPace = "own-pace",
     /// A tick was pushed later than the one after it was due.
     TickMissed = "tick-missed",
+    /// A tick that was missed was left out, because it was older than a minute.
+    TickSkipped = "tick-skipped",
     /// Twenty workers or more were at work.
     Crowd = "crowd",
     /// A worker took what lies behind a place that was trimmed.

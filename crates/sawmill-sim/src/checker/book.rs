@@ -16,6 +16,7 @@ use super::messages::Pushed;
 use super::relief::Bereft;
 use super::seeks::Seek;
 use crate::control::NodeId;
+use crate::features::Feature;
 
 /// The rules that a run is held to.
 #[derive(Debug, Clone)]
@@ -214,8 +215,10 @@ pub struct Book {
     pub(super) letters: BTreeMap<usize, super::letters::Letters>,
     /// Messages that the log must not have twice, by number, however often they are pushed.
     pub(super) once_in_the_log: BTreeSet<usize>,
-    /// What is known of names that are taken for a time, and of ticks.
+    /// What is known of names that are taken for a time.
     pub(super) periods: super::periods::Periods,
+    /// Messages that a schedule pushes, by number.
+    pub(super) ticking: BTreeMap<usize, super::ticks::Ticking>,
     /// What the store cannot undo any more.
     pub(super) lasting: super::undone::Lasting,
     /// Which journal a node keeps. Of two nodes with one journal the later is the next life of the earlier.
@@ -242,6 +245,8 @@ pub struct Book {
     /// A trim that was under way when a person sent a group back has dropped messages that are to be read again. They were settled
     /// before, and their retention is over; how often they run now is not promised.
     pub(super) is_void: bool,
+    /// Features whose use only the checker can tell.
+    pub(super) used: Vec<Feature>,
     checks: Checks,
     violation: Option<Violation>,
     is_news: bool,
@@ -270,6 +275,7 @@ impl Book {
             cancelled: BTreeMap::new(),
             letters: BTreeMap::new(),
             periods: Default::default(),
+            ticking: BTreeMap::new(),
             lasting: Default::default(),
             journals: BTreeMap::new(),
             once_in_the_log: BTreeSet::new(),
@@ -284,6 +290,7 @@ impl Book {
             wall: Timestamp::from_millis(0),
             formats: Formats::default(),
             is_void: false,
+            used: Vec::new(),
             checks: Checks::default(),
             violation: None,
             is_news: false,
@@ -303,6 +310,11 @@ impl Book {
     /// The first thing that was wrong, once.
     pub(super) fn take_news(&mut self) -> Option<Violation> {
         if std::mem::take(&mut self.is_news) { self.violation.clone() } else { None }
+    }
+
+    /// The features that were used since this was last asked.
+    pub(super) fn take_used(&mut self) -> Vec<Feature> {
+        std::mem::take(&mut self.used)
     }
 
     /// How often each invariant was checked.

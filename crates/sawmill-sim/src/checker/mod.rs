@@ -27,6 +27,7 @@ mod seeks;
 mod settled;
 mod shards;
 mod starts;
+mod ticks;
 mod trims;
 mod undone;
 
@@ -37,7 +38,6 @@ use sawmill::log::Record;
 use sawmill::{Context, GroupStatus, MessageId, TopicName};
 
 use crate::control::{Control, NodeId};
-use crate::features::Feature;
 use crate::observer::{Event, Observer};
 use crate::store::SimStore;
 use crate::tasks::lock;
@@ -83,12 +83,7 @@ impl Checker {
         self.control.note(node, "start", &numbers, || {
             format!("{topic}/{group} starts {} (as {}) under token {token}", context.id(), message.id)
         });
-        let mut book = self.book();
-        let answer = book.started(&started, &|name| self.hidden(name));
-        if book.take_held_back() {
-            self.control.used(Feature::KeyLimited);
-        }
-        drop(book);
+        let answer = self.book().started(&started, &|name| self.hidden(name));
         self.notice(node);
         answer
     }
@@ -100,6 +95,7 @@ impl Checker {
 
     /// Puts the first violation into the history, at the moment at which it was found.
     fn notice(&self, node: NodeId) {
+        self.book().take_used().into_iter().for_each(|feature| self.control.used(feature));
         let found = self.book().take_news();
         if let Some(found) = found {
             self.control.note(node, "violation", &[found.invariant.number().into()], || {

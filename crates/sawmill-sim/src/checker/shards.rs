@@ -40,6 +40,7 @@ impl Book {
         let mut parts = written.key.as_str().split('/');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("members"), ..) => self.member_written(written),
+            (Some("schedules"), Some(_), Some(name), None) => self.schedule_written(written, name, hidden),
             (Some("cancels"), Some(_), Some(id), None) => self.unwanted.extend(id.parse::<MessageId>()),
             (Some("shards"), Some(uid), Some(group), Some(shard)) => {
                 let topic = self.topics.iter().position(|known| known.topic.uid == uid);

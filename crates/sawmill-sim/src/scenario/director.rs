@@ -320,6 +320,7 @@ impl Director {
         for group in 0..world.plan.all_groups() {
             self.man(group);
         }
+        world.miss_ticks().await;
         world.unschedule_often().await;
         self.sleep(SETTLING).await;
         world.checker.book().quiet_begins(|node| control.is_alive(node));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sawmill::Missed;
+
 use super::deletes::DeletePlan;
 use super::plan::GroupPlan;
 use super::ticks::TickPlan;
@@ -172,7 +174,11 @@ fn by_turns<T: Copy>(all: &[T], nth: usize) -> Option<T> {
 }
 
 fn ticks(dice: &mut Seeded) -> Option<TickPlan> {
-    let plan = TickPlan { period: Duration::from_secs(1 + dice.below(3)), all: dice.below(2) == 0 };
+    let period = Duration::from_secs(1 + dice.below(3));
+    let missed = [Missed::All, Missed::Once, Missed::Skip][dice.below(3) as usize];
+    // Ticks that are younger than a minute are never left out.
+    let outage = Duration::from_secs([0, 75][dice.below(2) as usize]);
+    let plan = TickPlan { period, missed, outage };
     (dice.below(6) == 0).then_some(plan)
 }
 

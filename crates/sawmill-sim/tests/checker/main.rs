@@ -5,6 +5,7 @@ mod deleted;
 mod drained;
 mod formats;
 mod promises;
+mod ticks;
 mod world;
 
 use std::time::Duration;
