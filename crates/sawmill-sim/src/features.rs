@@ -63,7 +63,7 @@ features! {
     Cancel = "cancel",
     /// A group was paused.
     Pause = "pause",
-    /// A worker said that it has nothing to do.
+    /// A worker said, while others were at work, that it has nothing to do.
     Drain = "drain",
     /// A message was pushed by a producer.
     Produced = "produced",
@@ -87,6 +87,8 @@ features! {
     OwnPace = "own-pace",
     /// A tick was pushed later than the one after it was due.
     TickMissed = "tick-missed",
+    /// A tick that was missed was left out, because it was older than a minute.
+    TickSkipped = "tick-skipped",
     /// Twenty workers or more were at work.
     Crowd = "crowd",
     /// A worker took what lies behind a place that was trimmed.
@@ -95,6 +97,16 @@ features! {
     Burial = "burial",
     /// A claim that was closed was there again after a crash of the store.
     Reopened = "reopened",
+    /// A worker died when nothing else was wrong, and what it held was started by another.
+    CalmDeath = "calm-death",
+    /// A push was answered with the id of an earlier message whose name was taken for a time.
+    UniqueFor = "unique-for",
+    /// A message waited because as many of its key had started as may in a second.
+    KeyLimited = "key-limited",
+    /// The store got a newer format.
+    FormatRaised = "format-raised",
+    /// A topic was deleted, and created again under the same name.
+    TopicDeleted = "topic-deleted",
     /// A message was trimmed.
     Trim = "trim",
 }

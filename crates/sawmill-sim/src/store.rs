@@ -165,6 +165,15 @@ impl SimStore {
         lock(&self.0.shelves).get(&topic.uid).map(Shelf::readable).unwrap_or_default()
     }
 
+    /// The topic with this name and its lanes at this moment, and how many messages each has, for a checker.
+    pub fn contents(&self, name: &str) -> Vec<(String, usize)> {
+        let topics = at_once(self.0.memory.topics()).unwrap_or_default();
+        let of_it = topics.iter().filter(|topic| topic.name.base() == name);
+        of_it
+            .map(|topic| (topic.name.to_string(), self.messages(topic).len() + self.hidden(topic).len()))
+            .collect()
+    }
+
     /// What of a topic is kept aside or not yet readable at this moment, for a checker.
     pub fn hidden(&self, topic: &Topic) -> Vec<Record> {
         lock(&self.0.shelves).get(&topic.uid).map(Shelf::hidden).unwrap_or_default()

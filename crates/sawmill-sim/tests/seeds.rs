@@ -41,7 +41,9 @@ const RARE: &[Feature] = &[
     Feature::Recovery,
     Feature::Reopened,
     Feature::TickMissed,
+    Feature::TickSkipped,
     Feature::TrimPassed,
+    Feature::UniqueFor,
 ];
 
 #[test]

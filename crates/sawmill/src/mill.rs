@@ -15,6 +15,7 @@ use crate::log::Log;
 use crate::memory::MemoryEngine;
 use crate::message::{IdMaker, MessageId};
 use crate::observe::{self, Door};
+use crate::planted::{self, Bug};
 use crate::shard::ShardState;
 use crate::topic::{GroupName, Lane, Topic, TopicName, TopicSpec};
 use crate::worker::{WorkerBuilder, base_name};
@@ -169,14 +170,28 @@ impl Sawmill {
         Ok(topics)
     }
 
-    /// Deletes a topic with all its messages, and all that its groups keep. Its workers stop.
+    /// Deletes a topic with all its messages, and all that its groups keep. Its workers stop; one that has not noticed yet may start
+    /// what it had in hand, for as long as its TTL.
+    ///
+    /// If this fails, repeat it before you create a topic of the same name, or that may find lanes with the messages of the old one.
     pub async fn delete_topic(&self, name: &str) -> Result<()> {
-        let topic = self.find_topic(name).await?;
-        self.cached().retain(|name, _| name.base() != topic.name.base());
+        let name = base_name(name)?;
+        self.cached().retain(|other, _| other.base() != name.base());
         // The topic itself goes last: if this is cut short, it can be deleted again.
+        let mut found = self.delete_those_of(&name, |_| true).await?;
+        // Until it was gone, a worker that had just started may have made a lane anew.
+        found |= self.delete_those_of(&name, |other| other.name.as_lane().is_some()).await?;
+        if found { Ok(()) } else { Err(missing(&name)) }
+    }
+
+    /// Deletes a topic and its lanes, those of them that are meant. True if there were any.
+    async fn delete_those_of(&self, name: &TopicName, are_meant: impl Fn(&Topic) -> bool) -> Result<bool> {
         let mut doomed = self.log().topics().await?;
-        doomed.retain(|other| other.name.base() == topic.name.base());
+        doomed.retain(|other| other.name.base() == name.base() && are_meant(other));
         doomed.sort_by_key(|other| other.name.as_lane().is_none());
+        if planted::is(Bug::LanesOutliveTheirTopic) {
+            doomed.retain(|other| other.name.as_lane().is_none());
+        }
         for topic in &doomed {
             self.log().delete_topic(topic).await?;
             for prefix in EntryKey::all_of(topic) {
@@ -188,7 +203,7 @@ impl Sawmill {
                 }
             }
         }
-        Ok(())
+        Ok(!doomed.is_empty())
     }
 
     /// The topic with this name, as it is now; an error if there is none.
@@ -208,9 +223,7 @@ impl Sawmill {
 
     pub(crate) async fn find(&self, name: &TopicName) -> Result<Topic> {
         let found = self.log().topic(name).await?;
-        let topic = found.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("topic {name} does not exist: create it first"))
-        })?;
+        let topic = found.ok_or_else(|| missing(name))?;
         self.cached().insert(name.clone(), topic.clone());
         Ok(topic)
     }
@@ -354,4 +367,8 @@ impl Sawmill {
         }
         Ok(states)
     }
+}
+
+fn missing(name: &TopicName) -> Error {
+    Error::new(ErrorKind::NotFound, format!("topic {name} does not exist: create it first"))
 }

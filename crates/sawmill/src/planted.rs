@@ -140,6 +140,16 @@ bugs! {
     MissedAreAllPushed by 2,
     /// A claim that kills its workers is run again and again.
     NeverBuried by 4,
+    /// A topic is deleted without the lanes of its groups.
+    LanesOutliveTheirTopic by 2,
+    /// A worker says that it is drained although it has messages in hand.
+    DrainedInHaste by 11,
+    /// Of the ticks that were missed none is pushed, where the latest should be.
+    MissedAreForgotten by 1,
+    /// Of the ticks that were missed the oldest is pushed, where the latest should be.
+    OldestIsPushed by 2,
+    /// Ticks that are older than a minute are pushed, where they should be left out.
+    SkipsNothing by 2,
 }
 
 #[cfg(feature = "planted")]

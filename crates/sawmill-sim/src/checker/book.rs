@@ -16,6 +16,7 @@ use super::messages::Pushed;
 use super::relief::Bereft;
 use super::seeks::Seek;
 use crate::control::NodeId;
+use crate::features::Feature;
 
 /// The rules that a run is held to.
 #[derive(Debug, Clone)]
@@ -77,6 +78,8 @@ pub(super) struct Known {
     pub(super) topic: Topic,
     /// Whose lane it is, and which.
     pub(super) lane: Option<(usize, Lane)>,
+    /// It is deleted, or being deleted.
+    pub(super) is_deleted: bool,
 }
 
 /// A group's entry of one shard, as the ledger has it.
@@ -212,12 +215,16 @@ pub struct Book {
     pub(super) letters: BTreeMap<usize, super::letters::Letters>,
     /// Messages that the log must not have twice, by number, however often they are pushed.
     pub(super) once_in_the_log: BTreeSet<usize>,
-    /// What is known of names that are taken for a time, and of ticks.
+    /// What is known of names that are taken for a time.
     pub(super) periods: super::periods::Periods,
+    /// Messages that a schedule pushes, by number.
+    pub(super) ticking: BTreeMap<usize, super::ticks::Ticking>,
     /// What the store cannot undo any more.
     pub(super) lasting: super::undone::Lasting,
     /// Which journal a node keeps. Of two nodes with one journal the later is the next life of the earlier.
     pub(super) journals: BTreeMap<NodeId, usize>,
+    /// Topics that were deleted, by name, and when that was acknowledged.
+    pub(super) deletions: BTreeMap<String, Option<Duration>>,
     /// Places whose message was trimmed.
     pub(super) trimmed: BTreeSet<Place>,
     /// The names of unique messages, by number.
@@ -238,6 +245,8 @@ pub struct Book {
     /// A trim that was under way when a person sent a group back has dropped messages that are to be read again. They were settled
     /// before, and their retention is over; how often they run now is not promised.
     pub(super) is_void: bool,
+    /// Features whose use only the checker can tell.
+    pub(super) used: Vec<Feature>,
     checks: Checks,
     violation: Option<Violation>,
     is_news: bool,
@@ -266,9 +275,11 @@ impl Book {
             cancelled: BTreeMap::new(),
             letters: BTreeMap::new(),
             periods: Default::default(),
+            ticking: BTreeMap::new(),
             lasting: Default::default(),
             journals: BTreeMap::new(),
             once_in_the_log: BTreeSet::new(),
+            deletions: BTreeMap::new(),
             trimmed: BTreeSet::new(),
             names: BTreeMap::new(),
             key_shards: BTreeMap::new(),
@@ -279,6 +290,7 @@ impl Book {
             wall: Timestamp::from_millis(0),
             formats: Formats::default(),
             is_void: false,
+            used: Vec::new(),
             checks: Checks::default(),
             violation: None,
             is_news: false,
@@ -300,6 +312,11 @@ impl Book {
         if std::mem::take(&mut self.is_news) { self.violation.clone() } else { None }
     }
 
+    /// The features that were used since this was last asked.
+    pub(super) fn take_used(&mut self) -> Vec<Feature> {
+        std::mem::take(&mut self.used)
+    }
+
     /// How often each invariant was checked.
     pub fn checks(&self) -> &Checks {
         &self.checks
@@ -318,7 +335,7 @@ impl Book {
     /// The messages whose push was acknowledged, with the topics they were pushed to.
     pub fn acknowledged_ids(&self) -> Vec<(String, MessageId)> {
         let told = |pushed: &Pushed| Some((pushed.intent.topic.clone(), pushed.acknowledged?));
-        self.pushed.iter().filter_map(told).collect()
+        self.pushed.iter().filter(|pushed| !pushed.is_deleted).filter_map(told).collect()
     }
 
     /// A cancellation was acknowledged: no claim that is opened or adopted from now on may start this message.
@@ -369,7 +386,8 @@ impl Book {
         }
         let lane = topic.name.as_lane();
         let lane = lane.and_then(|(group, lane)| Some((self.group(&group.to_string())?, lane)));
-        self.topics.push(Known { topic: topic.clone(), lane });
+        let is_deleted = self.is_being_deleted(topic.name.base());
+        self.topics.push(Known { topic: topic.clone(), lane, is_deleted });
         self.topics.len() - 1
     }
 

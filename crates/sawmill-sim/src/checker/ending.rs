@@ -71,7 +71,8 @@ impl Book {
 
     /// The topics and retry lanes that are worked, in which nothing may be hidden when all is drained.
     pub fn worked_topics(&self) -> Vec<sawmill::Topic> {
-        let worked = self.topics.iter().filter(|known| !matches!(known.lane, Some((_, Lane::Dead))));
+        let there = self.topics.iter().filter(|known| !known.is_deleted);
+        let worked = there.filter(|known| !matches!(known.lane, Some((_, Lane::Dead))));
         worked.map(|known| known.topic.clone()).collect()
     }
 
@@ -92,6 +93,9 @@ impl Book {
     pub fn all_is_there(&mut self) {
         for number in 0..self.pushed.len() {
             let Some(id) = self.pushed[number].acknowledged else { continue };
+            if self.pushed[number].is_deleted {
+                continue;
+            }
             let same = self.origins.get(&id).is_some_and(|other| self.share_a_name(number, *other));
             let there = self.pushed[number].id == Some(id) || same;
             self.check(Invariant::NothingLost, there, |_| {
@@ -178,7 +182,7 @@ impl Book {
 
     /// For each message of a topic in the log: how many ends it has in a group, and whether it may have several.
     fn ends(&self, topic: &str, group: usize) -> Vec<(MessageId, u64, bool)> {
-        let pushed = self.pushed.iter().filter(|pushed| pushed.intent.topic == topic);
+        let pushed = self.pushed.iter().filter(|pushed| pushed.intent.topic == topic && !pushed.is_deleted);
         let mut ends: BTreeMap<MessageId, (u64, bool)> = pushed
             .filter_map(|pushed| pushed.id)
             .map(|origin| {

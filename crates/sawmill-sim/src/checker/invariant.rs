@@ -35,7 +35,7 @@ macro_rules! invariants {
 
 invariants! {
     NothingLost = 1, "nothing acknowledged is lost";
-    NothingInvented = 2, "nothing is delivered that was not pushed, and all as it was pushed";
+    NothingInvented = 2, "nothing is delivered that was not pushed, or whose topic is deleted, and all as it was pushed";
     AtMostOnce = 3, "at-most-once: one start at most";
     AtLeastOnce = 4, "a second start only after the first failed, or its worker died or lost its claim";
     Ordered = 6, "ordered: starts follow the log, and the next waits until this one is done or dead";
@@ -43,7 +43,7 @@ invariants! {
     Cursor = 8, "a cursor never moves back, and all before it is done, claimed, retrying or dead";
     DueTime = 9, "no start before the due time";
     CountsConserve = 10, "counts conserve";
-    Drains = 11, "when faults end the backlog drains, and only the silent are declared dead";
+    Drains = 11, "when faults end the backlog drains, only the silent are declared dead, and the drained have nothing in hand";
     Unique = 12, "of messages with one name no two are live, and no name stays taken";
     Cancelled = 13, "what was cancelled while it waited is not started";
     Paused = 14, "a paused group starts nothing";

@@ -29,9 +29,11 @@ pub(super) struct Pushed {
     pub(super) id: Option<MessageId>,
     /// The id that its pusher was told.
     pub(super) acknowledged: Option<MessageId>,
+    /// Its topic is deleted, or being deleted.
+    pub(super) is_deleted: bool,
 }
 
-fn number_of(payload: &Bytes) -> Option<usize> {
+pub(super) fn number_of(payload: &Bytes) -> Option<usize> {
     std::str::from_utf8(payload).ok()?.strip_prefix("message ")?.parse().ok()
 }
 
@@ -45,7 +47,7 @@ impl Intent {
 impl Book {
     /// Somebody is going to push this; says its number.
     pub fn intended(&mut self, intent: Intent) -> usize {
-        self.pushed.push(Pushed { intent, id: None, acknowledged: None });
+        self.pushed.push(Pushed { intent, id: None, acknowledged: None, is_deleted: false });
         self.pushed.len() - 1
     }
 
@@ -73,6 +75,9 @@ impl Book {
 
     /// A message became readable.
     pub fn readable(&mut self, topic: &Topic, shard: u16, number: u64, message: &Message) {
+        if self.is_of_a_deleted_topic(topic, message) {
+            return;
+        }
         self.in_the_log(topic, message);
         self.in_its_shard(topic, shard, message);
         let index = self.topic(topic);
@@ -110,6 +115,9 @@ impl Book {
 
     /// A message is in the log, and not readable yet.
     pub fn aside(&mut self, topic: &Topic, shard: u16, message: &Message) {
+        if self.is_of_a_deleted_topic(topic, message) {
+            return;
+        }
         self.in_the_log(topic, message);
         self.in_its_shard(topic, shard, message);
     }

@@ -8,6 +8,8 @@ mod book;
 mod burial;
 mod causes;
 mod claiming;
+mod deleted;
+mod drained;
 mod ending;
 mod fates;
 mod flow;
@@ -25,6 +27,7 @@ mod seeks;
 mod settled;
 mod shards;
 mod starts;
+mod ticks;
 mod trims;
 mod undone;
 
@@ -92,6 +95,7 @@ impl Checker {
 
     /// Puts the first violation into the history, at the moment at which it was found.
     fn notice(&self, node: NodeId) {
+        self.book().take_used().into_iter().for_each(|feature| self.control.used(feature));
         let found = self.book().take_news();
         if let Some(found) = found {
             self.control.note(node, "violation", &[found.invariant.number().into()], || {
@@ -153,7 +157,7 @@ impl Observer for Checker {
                 book.names_last(topic, message, wall);
             }
             Event::Trimmed { topic, shard, number, message } => book.trimmed(topic, shard, number, message),
-            Event::TopicDeleted { .. } => {}
+            Event::TopicDeleted { topic } => book.deletion_begins(topic),
             Event::Lasting => book.lasts(),
             Event::StoreCrashed { undone } => {
                 undone.iter().for_each(|(key, entry)| book.undone(key, entry.as_ref()));

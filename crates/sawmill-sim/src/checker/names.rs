@@ -51,7 +51,8 @@ impl Book {
             if self.is_named_for_a_time(other) || self.lasting.is_needed {
                 continue;
             }
-            let over = (0..self.rules.groups.len())
+            let over = self
+                .groups_of(other)
                 .map(|group| self.handled.get(&(group, *id)).and_then(|handling| handling.over));
             // In all groups, the last of them then.
             let over = over.collect::<Option<Vec<_>>>().and_then(|over| over.into_iter().max());
@@ -68,12 +69,19 @@ impl Book {
         if self.unwanted.contains(&id) {
             return false;
         }
-        (0..self.rules.groups.len()).any(|group| {
+        let Some(number) = self.origins.get(&id).copied() else { return false };
+        self.groups_of(number).any(|group| {
             let runs = self.handled.get(&(group, id)).map_or(&[][..], |handling| &handling.runs);
             let mut ends = runs.iter().map(|run| self.runs[run.0].how);
             let over = ends.any(|how| how == Some(super::How::Done) || self.is_only_logged(group, id, how));
             !over && !self.is_dead(group, id, hidden)
         })
+    }
+
+    /// The groups that work the topic of the message with this number.
+    fn groups_of(&self, number: usize) -> impl Iterator<Item = usize> + '_ {
+        let topic = &self.pushed[number].intent.topic;
+        (0..self.rules.groups.len()).filter(move |group| self.rules.groups[*group].topics.contains(topic))
     }
 
     /// At the end, when everything is settled: no name is taken by a message that is there, whether its pusher could still say so or

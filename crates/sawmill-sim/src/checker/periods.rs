@@ -1,4 +1,4 @@
-//! What holds for a time or at a time: names that are taken for a period, limits of keys, and the ticks of schedules.
+//! What holds for a time: names that are taken for a period, and limits of keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,8 +10,9 @@ use sawmill::{Message, MessageId};
 
 use super::book::{Book, Run, Started};
 use super::invariant::Invariant;
+use crate::features::Feature;
 
-/// What is known of names, keys and ticks.
+/// What is known of names.
 #[derive(Default)]
 pub(super) struct Periods {
     /// For how long a message takes its name, by number.
@@ -22,16 +23,6 @@ pub(super) struct Periods {
     used: BTreeMap<MessageId, Timestamp>,
     /// Names of which a push failed: nobody knows for how long they are taken.
     unsure: BTreeSet<String>,
-    /// Messages that a schedule pushes, by number.
-    ticking: BTreeMap<usize, Ticking>,
-}
-
-struct Ticking {
-    period: Duration,
-    /// Of those that were missed only the latest is pushed.
-    only_latest: bool,
-    /// The ticks that came, and when each was pushed.
-    came: BTreeMap<Timestamp, Timestamp>,
 }
 
 impl Book {
@@ -112,7 +103,17 @@ impl Book {
         let of_key = |run: &&Run| {
             run.worker == worker && self.key_of(run) == Some(key) && self.is_of(run, started.topic)
         };
-        let lately = self.runs.iter().rev().take_while(|run| run.at > since).filter(of_key).count();
+        let of_key = || self.runs.iter().rev().take_while(|run| run.at > since).filter(of_key);
+        let lately = of_key().count();
+        // It was there when the one before it of its key was started, and could have started when that had ended.
+        let waited = of_key().nth(1).is_some_and(|last| {
+            let pause = Duration::from_millis(500) / rate as u32;
+            let was_there = started.wall.since(started.message.created) > started.at - last.at;
+            was_there && last.ended.is_some_and(|ended| started.wall.since(ended) >= pause)
+        });
+        if waited && lately >= rate {
+            self.used.push(Feature::KeyLimited);
+        }
         let most = rate * self.rules.fastest as usize / 1000 + (rate / 10).max(1) + 1;
         self.check(Invariant::Limited, lately <= most, |_| {
             let what = format!("{lately} messages of key {key:?} started within a second, and {rate} may");
@@ -127,50 +128,5 @@ impl Book {
 
     fn is_of(&self, run: &Run, topic: &str) -> bool {
         self.origins.get(&run.origin).is_some_and(|number| self.pushed[*number].intent.topic == topic)
-    }
-
-    /// The message with this number is pushed again and again, with this period.
-    pub fn ticks(&mut self, number: usize, period: Duration, only_latest: bool) {
-        let came = BTreeMap::new();
-        self.periods.ticking.insert(number, Ticking { period, only_latest, came });
-    }
-
-    /// True if this message is pushed again and again.
-    pub(super) fn is_ticking(&self, number: usize) -> bool {
-        self.periods.ticking.contains_key(&number)
-    }
-
-    /// Invariant 2: of several ticks that were missed only the latest is pushed, if it is to be so.
-    pub(super) fn ticked(&mut self, number: usize, message: &Message) {
-        let Some(ticking) = self.periods.ticking.get_mut(&number) else { return };
-        let tick = message.tick().unwrap_or(message.created);
-        ticking.came.insert(tick, message.created);
-        let together: BTreeSet<&Timestamp> = ticking
-            .came
-            .iter()
-            .filter(|(_, pushed)| **pushed == message.created)
-            .map(|(tick, _)| tick)
-            .collect();
-        let (alone, period) = (!ticking.only_latest || together.len() == 1, ticking.period);
-        let count = together.len();
-        self.check(Invariant::NothingInvented, alone, |_| {
-            let what = format!("{count} ticks of a schedule of every {period:?} were pushed at once, where the latest is to be");
-            (what, vec![message.id.to_string()])
-        });
-    }
-
-    /// Invariant 1, at the end: of a schedule whose missed ticks are all to be pushed none is left out.
-    pub fn no_tick_is_missing(&mut self) {
-        let mut gaps = Vec::new();
-        for ticking in self.periods.ticking.values().filter(|ticking| !ticking.only_latest) {
-            let ticks: Vec<&Timestamp> = ticking.came.keys().collect();
-            let gap = ticks.windows(2).find(|pair| pair[1].since(*pair[0]) != ticking.period);
-            gaps.push(gap.map(|pair| (*pair[0], *pair[1])));
-        }
-        for gap in gaps {
-            self.check(Invariant::NothingLost, gap.is_none(), |_| {
-                (format!("ticks of a schedule are missing between {gap:?}"), vec![])
-            });
-        }
     }
 }

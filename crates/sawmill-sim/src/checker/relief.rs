@@ -40,14 +40,18 @@ impl Book {
     }
 
     /// Invariant 11: a TTL and five seconds later, something of each claim that the dead held was started by another, or all of it
-    /// is settled. What died under at-most-once is a dead letter instead.
-    pub fn the_dead_are_relieved(&mut self) {
+    /// is settled. What died under at-most-once is a dead letter instead. Says of how many claims something was started.
+    pub fn the_dead_are_relieved(&mut self) -> usize {
+        let mut started = 0;
         for Bereft { key, token, group, places, died } in std::mem::take(&mut self.bereft) {
             let waits = |place: &&Place| {
                 let settled = self.mirrors.get(&key).is_some_and(|mirror| mirror.settled.contains(&place.2));
                 let mut runs = self.runs_at(group, **place);
                 !(settled || runs.any(|run| run.at > died && run.token > token))
             };
+            let starts =
+                |place: &Place| self.runs_at(group, *place).any(|run| run.at > died && run.token > token);
+            started += usize::from(places.iter().any(starts));
             let waiting = places.iter().filter(waits).count();
             let began = waiting < places.len() || places.is_empty();
             let since = self.now.saturating_sub(died);
@@ -57,5 +61,6 @@ impl Book {
                 (what, vec![key.clone()])
             });
         }
+        started
     }
 }

@@ -40,9 +40,14 @@ impl Book {
         let mut parts = written.key.as_str().split('/');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("members"), ..) => self.member_written(written),
+            (Some("schedules"), Some(_), Some(name), None) => self.schedule_written(written, name, hidden),
             (Some("cancels"), Some(_), Some(id), None) => self.unwanted.extend(id.parse::<MessageId>()),
             (Some("shards"), Some(uid), Some(group), Some(shard)) => {
                 let topic = self.topics.iter().position(|known| known.topic.uid == uid);
+                // A worker that has not noticed yet may write once more.
+                if topic.is_some_and(|topic| self.topics[topic].is_deleted) {
+                    return;
+                }
                 if let (PEOPLE, Some(topic)) = (group, topic) {
                     return self.letters_written(written, topic, hidden);
                 }

@@ -19,9 +19,13 @@ impl Book {
             self.wrong(Invariant::NothingInvented, format!("there is no group {}", started.group), vec![]);
             return (run, 0);
         };
+        let before = self.handled.get(&(group, started.origin)).map_or(0, |handling| handling.runs.len());
+        if let Some(run) = self.started_though_deleted(group, started) {
+            self.handled.entry((group, started.origin)).or_default().runs.push(run);
+            return (run, before as u32);
+        }
         self.delivered_as_pushed(group, started);
         self.not_too_early(started);
-        let before = self.handled.get(&(group, started.origin)).map_or(0, |handling| handling.runs.len());
         self.once_at_most(group, started, before);
         let place = self.under_a_claim(group, started);
         let lost = self.is_under_a_lost_claim(group, started, place);

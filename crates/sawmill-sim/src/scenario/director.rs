@@ -75,6 +75,9 @@ impl Director {
             // The store is calm: this cannot fail.
             let _ = mill.create_topic_with(&spec).await;
         }
+        if let Some(deletes) = &world.plan.extras.deletes {
+            world.create_passing_topic(&mill, deletes).await;
+        }
         for message in &world.plan.messages {
             world.checker.book().intended(Intent {
                 topic: world.plan.topics[message.topic].name.clone(),
@@ -109,6 +112,7 @@ impl Director {
         for worker in world.plan.workers.clone() {
             self.join(worker);
         }
+        (world.plan.groups.len()..world.plan.all_groups()).for_each(|group| self.man(group));
         // Every group has begun before the first message comes, so that nothing is trimmed before it could read it.
         self.sleep(Duration::from_millis(300)).await;
         for (number, pushes) in world.plan.pushers.iter().enumerate() {
@@ -116,6 +120,7 @@ impl Director {
         }
         self.pushers.push(world.start_errands());
         self.pushers.push(world.start_keeper());
+        self.pushers.push(world.start_deleter());
         self.wait_for_drains();
         self.trim_now_and_then();
         self.crash_the_store();
@@ -126,7 +131,7 @@ impl Director {
         let mut book = self.world.checker.book();
         let follower = book.intended(Intent {
             topic: self.world.plan.topics[0].name.clone(),
-            key: None,
+            key: self.world.plan.messages[number].key.clone(),
             headers: Headers::default(),
             due: None,
         });
@@ -179,6 +184,12 @@ impl Director {
             let pause = self.dice.delay(world.plan.trouble.pause);
             self.sleep(pause.min(end.saturating_sub(world.control.now()))).await;
             self.upgrade(world.plan.trouble.time - end.saturating_sub(world.control.now()));
+            // Those whose topic was deleted have stopped.
+            for group in world.plan.groups.len()..world.plan.all_groups() {
+                if self.dice.below(8) == 0 {
+                    self.man(group);
+                }
+            }
             let strokes = &world.plan.trouble.strokes;
             if !strokes.is_empty() {
                 let picked = self.dice.below(strokes.len() as u64) as usize;
@@ -277,7 +288,7 @@ impl Director {
         for nth in 0..drains {
             let hand = self.hands[nth as usize % self.hands.len()].clone();
             let time = self.world.plan.trouble.time * (nth + 1) / (drains + 1);
-            self.later(time, move |world| drop(hand.drain(&world.control)));
+            self.later(time, move |world| drop(hand.drain(world, true)));
         }
     }
 
@@ -306,9 +317,10 @@ impl Director {
             world.store.set_cut_off(hand.node, false);
         }
         self.upgrade(world.plan.trouble.time);
-        for group in 0..world.plan.groups.len() {
+        for group in 0..world.plan.all_groups() {
             self.man(group);
         }
+        world.miss_ticks().await;
         world.unschedule_often().await;
         self.sleep(SETTLING).await;
         world.checker.book().quiet_begins(|node| control.is_alive(node));
@@ -346,7 +358,7 @@ impl Director {
             }
             self.sleep(Duration::from_millis(250)).await;
             // A handler may have stopped the last worker.
-            for group in 0..world.plan.groups.len() {
+            for group in 0..world.plan.all_groups() {
                 self.man(group);
             }
         }
@@ -358,7 +370,7 @@ impl Director {
     async fn die_in_calm(&mut self, death: CalmDeath) {
         let world = self.world.clone();
         let control = &world.control;
-        for group in 0..world.plan.groups.len() {
+        for group in 0..world.plan.all_groups() {
             self.man(group);
         }
         // Who has just come is to be a member by then.
@@ -376,7 +388,7 @@ impl Director {
         let running = loop {
             // A group with a limit may have given all of it to one that is gone.
             let unlimited = |hand: &&Hand| {
-                let group = &world.plan.groups[hand.group];
+                let group = world.plan.group(hand.group);
                 hand.works(control) && group.limit.is_none() && group.rate.is_none()
             };
             let runs = |hand: &&Hand| world.checker.book().runs_on(hand.node, id);
@@ -393,10 +405,12 @@ impl Director {
                 CalmDeath::Freeze => control.freeze(hand.node),
             }
             self.sleep(world.plan.longest_ttl() + Duration::from_secs(5)).await;
-            world.checker.book().the_dead_are_relieved();
+            if world.checker.book().the_dead_are_relieved() > 0 {
+                control.used(Feature::CalmDeath);
+            }
             control.thaw(hand.node);
         }
-        for group in 0..world.plan.groups.len() {
+        for group in 0..world.plan.all_groups() {
             self.man(group);
         }
         self.drain().await;
@@ -424,7 +438,7 @@ impl Director {
     async fn close(&mut self) {
         let world = self.world.clone();
         let working: Vec<_> = self.hands.iter().filter(|hand| hand.works(&world.control)).collect();
-        let drained: Vec<_> = working.iter().map(|hand| hand.drain(&world.control)).collect();
+        let drained: Vec<_> = working.iter().map(|hand| hand.drain(&world, false)).collect();
         let patience = world.control.now() + 3 * world.plan.longest_ttl() + Duration::from_secs(10);
         while !drained.iter().all(|drained| *lock(drained)) {
             if world.control.now() > patience {
@@ -449,21 +463,23 @@ impl Director {
             world.checker.book().names_are_free(entry.key.as_str(), &entry.value);
         }
         let mill = world.mill(NodeId::WORLD);
-        for topic in &world.plan.topics {
-            for group in &world.plan.groups {
-                match mill.status(&topic.name, &group.name).await {
-                    Ok(status) => world.checker.compare(&topic.name, &group.name, &status),
+        for number in 0..world.plan.all_groups() {
+            let group = &world.plan.group(number).name;
+            for topic in world.plan.topics_of(number) {
+                match mill.status(&topic, group).await {
+                    Ok(status) => world.checker.compare(&topic, group, &status),
                     Err(error) => world.checker.book().not_ended(&format!("no status: {error}")),
                 }
-                match self.listed(&topic.name, &group.name).await {
-                    Ok(listed) => world.checker.book().letters_are(&topic.name, &group.name, &listed),
+                match self.listed(&topic, group).await {
+                    Ok(listed) => world.checker.book().letters_are(&topic, group, &listed),
                     Err(error) => world.checker.book().not_ended(&format!("no dead letters: {error}")),
                 }
             }
         }
         // What was pushed a moment ago is not yet old, even if it is kept for no time at all.
         self.sleep(Duration::from_millis(100)).await;
-        for topic in &world.plan.topics {
+        let passing = world.plan.extras.deletes.iter().map(|deletes| &deletes.topic);
+        for topic in world.plan.topics.iter().chain(passing) {
             if let Err(error) = mill.trim(&topic.name).await {
                 world.checker.book().not_ended(&format!("not trimmed: {error}"));
             }

@@ -54,6 +54,7 @@ impl World {
             Task::Pause { group, topic, time } => {
                 let (name, topic) = (&self.plan.groups[group].name, &self.plan.topics[topic].name);
                 let env = self.control.env(crate::control::NodeId::WORLD);
+                self.checker.book().may_be_paused(group, topic);
                 let paused = mill.pause(topic, name).await;
                 if paused.is_ok() {
                     self.control.used(Feature::Pause);

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use sawmill::Missed;
+
+use super::deletes::DeletePlan;
 use super::plan::GroupPlan;
 use super::ticks::TickPlan;
 use crate::control::EVEN_PACE;
@@ -52,6 +55,8 @@ pub struct Extras {
     pub killer: Option<u64>,
     /// How often somebody waits until a worker has nothing to do.
     pub drains: usize,
+    /// A topic that is deleted and created again.
+    pub deletes: Option<DeletePlan>,
 }
 
 /// How a worker gets its messages.
@@ -115,6 +120,7 @@ impl Extras {
             store_crashes: if dice.below(5) == 0 { 1 + dice.below(4) as u32 } else { 0 },
             killer: (dice.below(8) == 0).then(|| dice.roll()).filter(|_| ttl <= Duration::from_secs(2)),
             trims: [0, 0, 3][dice.below(3) as usize],
+            deletes: DeletePlan::roll(dice, time),
         }
     }
 
@@ -168,7 +174,11 @@ fn by_turns<T: Copy>(all: &[T], nth: usize) -> Option<T> {
 }
 
 fn ticks(dice: &mut Seeded) -> Option<TickPlan> {
-    let plan = TickPlan { period: Duration::from_secs(1 + dice.below(3)), all: dice.below(2) == 0 };
+    let period = Duration::from_secs(1 + dice.below(3));
+    let missed = [Missed::All, Missed::Once, Missed::Skip][dice.below(3) as usize];
+    // Ticks that are younger than a minute are never left out.
+    let outage = Duration::from_secs([0, 75][dice.below(2) as usize]);
+    let plan = TickPlan { period, missed, outage };
     (dice.below(6) == 0).then_some(plan)
 }
 

@@ -96,7 +96,7 @@ impl World {
 
     fn builder(&self, node: NodeId, number: usize, worker: WorkerPlan) -> WorkerBuilder {
         let plan = &self.plan;
-        let group = &plan.groups[worker.group];
+        let group = plan.group(worker.group);
         let (retries, immediate) = group.retries;
         let retry =
             RetryPolicy::retries(retries).immediate(immediate).backoff(group.backoff.0, group.backoff.1);
@@ -104,7 +104,7 @@ impl World {
         let on_failure = if group.logs_failures { OnFailure::Log } else { OnFailure::Dead };
         let mut builder = self
             .mill(node)
-            .worker_for(plan.topics.iter().map(|topic| topic.name.clone()))
+            .worker_for(plan.topics_of(worker.group))
             .group(&group.name)
             .name(format!("w{number}"))
             .slots(worker.slots)
@@ -210,18 +210,23 @@ impl Hand {
         }
     }
 
-    /// Waits until it has nothing to do; says when that is.
-    pub(super) fn drain(&self, control: &Control) -> Arc<Mutex<bool>> {
+    /// Waits until it has nothing to do; says when that is. Who waits counts as a use of this, or not.
+    pub(super) fn drain(&self, world: &World, counts: bool) -> Arc<Mutex<bool>> {
         let drained = Arc::new(Mutex::new(false));
         let said = drained.clone();
         let at_work = lock(&self.worker).clone();
         match at_work {
             None => *lock(&said) = true,
             Some(at_work) => {
-                let counted = control.clone();
-                control.spawn(self.node, async move {
+                let (world, hand) = (world.clone(), self.clone());
+                world.control.clone().spawn(self.node, async move {
                     at_work.worker().drained().await;
-                    counted.used(Feature::Drain);
+                    // One that has ended meanwhile says nothing.
+                    if hand.works(&world.control) {
+                        let tells_ends = matches!(at_work, AtWork::Handles(_));
+                        world.checker.book().says_drained(hand.node, tells_ends);
+                        counts.then(|| world.control.used(Feature::Drain));
+                    }
                     *lock(&said) = true;
                 });
             }

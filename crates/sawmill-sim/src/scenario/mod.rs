@@ -1,5 +1,6 @@
 //! One seed, one history: the real core among crashing workers and a failing store, then quiet, then the accounts.
 
+mod deletes;
 mod director;
 mod errands;
 mod extras;
@@ -19,9 +20,10 @@ use std::time::Duration;
 use crate::checker::{Checker, Checks, Violation};
 use crate::executor::{Ended, Limits, Sim};
 use crate::faults::{Faults, Tally};
-use crate::features::Features;
+use crate::features::{Feature, Features};
 use crate::store::{EngineBug, Settings, SimStore};
 use crate::trace::Line;
+pub use deletes::DeletePlan;
 use director::Director;
 pub use extras::{Extras, LetterAction, LetterTask, Style};
 use people::World;
@@ -98,6 +100,7 @@ pub fn run(seed: u64, options: Options) -> History {
     }
     store.dismiss_observers();
     let book = checker.book();
+    (0..book.formats_raised()).for_each(|_| sim.control().used(Feature::FormatRaised));
     let trace = sim.trace();
     History {
         seed,

@@ -45,6 +45,8 @@ pub(super) struct World {
     dice: Arc<Mutex<Seeded>>,
     /// Messages that were pushed again as others, by number, and whose plan they have.
     again: Arc<Mutex<BTreeMap<usize, usize>>>,
+    /// Messages of the topic that is deleted, by number, and which of its plan each is.
+    pub(super) passing: Arc<Mutex<BTreeMap<usize, usize>>>,
     /// The number of the message that follows from one with this payload.
     pub(super) followers: Arc<Mutex<BTreeMap<Bytes, usize>>>,
 }
@@ -69,6 +71,7 @@ impl World {
             journals,
             dice,
             again: Arc::default(),
+            passing: Arc::default(),
             followers: Arc::default(),
         }
     }
@@ -192,6 +195,9 @@ impl World {
 
     /// The plan of the message with this number.
     pub(super) fn plan_of(&self, number: usize) -> Option<&MessagePlan> {
+        if let Some(nth) = lock(&self.passing).get(&number) {
+            return self.plan.extras.deletes.as_ref()?.messages.get(*nth);
+        }
         let plan = lock(&self.again).get(&number).copied().unwrap_or(number);
         self.plan.messages.get(plan)
     }
@@ -205,7 +211,10 @@ impl World {
     pub(super) async fn push_follower(&self, node: NodeId, context: &Context) -> sawmill::Result<()> {
         let Some(number) = lock(&self.followers).get(context.payload()).copied() else { return Ok(()) };
         let topic = &self.plan.topics[0].name;
-        let push = Push::new(Intent::payload(number)).follows(context.id(), "next");
+        let mut push = Push::new(Intent::payload(number)).follows(context.id(), "next");
+        if let Some(key) = &context.message().key {
+            push = push.key(key.clone());
+        }
         let id = self.mill(node).push(topic, push).await?;
         self.control.used(Feature::Followed);
         self.checker.acknowledged(&[number], &[id]);
@@ -221,11 +230,16 @@ impl World {
         if numbers.iter().any(|number| self.plan_of(*number).is_some_and(|plan| plan.unique.is_some())) {
             let others = self.checker.book().acknowledged_ids();
             let refused = ids.iter().filter(|id| others.iter().any(|(_, other)| other == *id));
-            refused.for_each(|_| self.control.used(Feature::UniqueRefused));
+            for _ in refused {
+                self.control.used(Feature::UniqueRefused);
+                if self.plan.extras.unique_for.is_some() {
+                    self.control.used(Feature::UniqueFor);
+                }
+            }
         }
     }
 
-    fn message(&self, number: usize) -> Push {
+    pub(super) fn message(&self, number: usize) -> Push {
         let Some(plan) = self.plan_of(number) else { return Push::new(Intent::payload(number)) };
         let mut push = Push::new(Intent::payload(number));
         if let Some(key) = &plan.key {

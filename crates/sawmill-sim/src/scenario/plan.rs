@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sawmill::message::Headers;
 
+use super::deletes::DeletePlan;
 use super::extras::{Extras, Setting};
 use super::weather::{Trouble, Weather};
 use crate::checker::{GroupRules, Rulebook};
@@ -268,9 +269,9 @@ impl Plan {
 
     /// The rules that its history is held to.
     pub fn rules(&self) -> Rulebook {
-        let group = |group: &GroupPlan| GroupRules {
+        let rules = |(number, group): (usize, &GroupPlan)| GroupRules {
             name: group.name.clone(),
-            topics: self.topics.iter().map(|topic| topic.name.clone()).collect(),
+            topics: self.topics_of(number),
             ordered: group.ordered,
             once: group.once,
             logs_failures: group.logs_failures,
@@ -287,7 +288,28 @@ impl Plan {
             fastest: self.extras.paces.iter().max().copied().unwrap_or(1000).max(1000),
             skew: self.trouble.skew,
             snooze: SNOOZE,
-            groups: self.groups.iter().map(group).collect(),
+            groups: (0..self.all_groups()).map(|number| (number, self.group(number))).map(rules).collect(),
+        }
+    }
+
+    /// How many groups there are, with the one of the topic that is deleted, which is the last.
+    pub fn all_groups(&self) -> usize {
+        self.groups.len() + usize::from(self.extras.deletes.is_some())
+    }
+
+    /// The group with this number.
+    pub fn group(&self, number: usize) -> &GroupPlan {
+        match (&self.extras.deletes, self.groups.get(number)) {
+            (Some(deletes), None) => &deletes.group,
+            _ => &self.groups[number],
+        }
+    }
+
+    /// The topics, by name, that a group works.
+    pub fn topics_of(&self, group: usize) -> Vec<String> {
+        match &self.extras.deletes {
+            Some(deletes) if group >= self.groups.len() => vec![deletes.topic.name.clone()],
+            _ => self.topics.iter().map(|topic| topic.name.clone()).collect(),
         }
     }
 
@@ -314,6 +336,7 @@ impl Plan {
         if self.extras.killer.is_some() {
             limit += 15 * (self.longest_ttl() + Duration::from_secs(6));
         }
+        limit += self.extras.deletes.as_ref().map_or(Duration::ZERO, DeletePlan::takes);
         let lives = 1 + self.seeks() + self.extras.resends();
         for group in &self.groups {
             let starts = self.messages.len() as u32 * (1 + group.retries.0) * lives;

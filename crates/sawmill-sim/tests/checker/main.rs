@@ -1,8 +1,11 @@
 //! The checker itself: hand-made histories, a right one and one wrong in each way.
 #![allow(clippy::unwrap_used)]
 
+mod deleted;
+mod drained;
 mod formats;
 mod promises;
+mod ticks;
 mod world;
 
 use std::time::Duration;
