@@ -142,6 +142,8 @@ bugs! {
     NeverBuried by 4,
     /// A topic is deleted without the lanes of its groups.
     LanesOutliveTheirTopic by 2,
+    /// A topic is deleted without the lanes that a worker made anew meanwhile.
+    LanesAnewAreLeft by 2,
     /// A worker says that it is drained although it has messages in hand.
     DrainedInHaste by 11,
     /// Of the ticks that were missed none is pushed, where the latest should be.
