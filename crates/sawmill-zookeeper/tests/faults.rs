@@ -64,7 +64,7 @@ async fn a_server_that_is_killed_under_load_loses_nothing() {
 async fn q5_nobody_who_has_lost_a_session_starts_anything_and_all_go_on_when_it_is_back() {
     under_load("a server that was away for long", 1, SHORT_TTL, Worst::GivenUp, async |trial, server| {
         block_in_place(|| server.stop()).unwrap();
-        // By then every session is over, and so is every lease.
+        // These times have to pass: by then every session is over, and so is every lease; and then there is time for a start.
         Env::system().sleep(SHORT_TTL + SHORT_TTL / 2).await;
         let before = trial.starts();
         Env::system().sleep(SHORT_TTL + SHORT_TTL / 2).await;

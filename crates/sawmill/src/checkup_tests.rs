@@ -19,6 +19,7 @@ use crate::message::Push;
 use crate::outcome::Outcome;
 use crate::retry::RetryPolicy;
 use crate::shard::{Grab, Rules, ShardState};
+use crate::testing::TestMill;
 use crate::topic::TopicSpec;
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -39,6 +40,20 @@ impl Clock for Ahead {
     }
 }
 
+/// For workers that are alive: a check-up does not wait for so long, and takes them to be so.
+const LONG_TTL: Duration = Duration::from_secs(60);
+
+/// What a check-up finds. The kit's time passes meanwhile, for the workers, too.
+async fn check_up(kit: &TestMill, mill: &Sawmill, patience: Duration) -> Vec<Finding> {
+    let (say, mut heard) = tokio::sync::oneshot::channel();
+    let checked = mill.clone();
+    kit.env().spawn(async move {
+        let _ = say.send(checked.check_up(patience).await);
+    });
+    kit.advance(patience).await;
+    heard.try_recv().unwrap().unwrap()
+}
+
 async fn furnished() -> Sawmill {
     let mill = Sawmill::open("memory:").await.unwrap();
     mill.create_topic("orders").await.unwrap();
@@ -51,14 +66,17 @@ fn checks(findings: &[Finding]) -> Vec<&'static str> {
 
 #[tokio::test]
 async fn a_healthy_store_has_nothing_to_report() {
-    let mill = furnished().await;
-    assert_eq!(mill.check_up(PATIENCE).await.unwrap(), []);
+    let mill = TestMill::new();
+    mill.create_topic("orders").await.unwrap();
+    assert_eq!(check_up(&mill, &mill, PATIENCE).await, []);
     mill.push_many("orders", ["a", "b"]).await.unwrap();
     let busy = |_: Context| std::future::pending::<()>();
-    let worker = mill.worker("orders").ttl(TTL).slots(2).start(busy).await.unwrap();
-    assert_eq!(mill.check_up(PATIENCE).await.unwrap(), [], "a worker at work");
-    worker.abort().await;
-    assert_eq!(mill.check_up(PATIENCE).await.unwrap(), [], "what was given back waits for the next");
+    let worker = mill.wait_for(mill.worker("orders").ttl(TTL).slots(2).start(busy)).await.unwrap();
+    mill.advance(TTL).await;
+    assert_eq!(worker.state().busy, 2);
+    assert_eq!(check_up(&mill, &mill, PATIENCE).await, [], "a worker at work");
+    mill.wait_for(worker.abort()).await;
+    assert_eq!(check_up(&mill, &mill, PATIENCE).await, [], "what was given back waits for the next");
 }
 
 /// A message in the hands of a worker that is not there.
@@ -91,8 +109,10 @@ async fn what_a_dead_worker_holds_and_nobody_takes_is_stuck() {
 #[tokio::test]
 async fn what_a_dead_worker_holds_is_not_stuck_while_others_may_take_it_over() {
     const TTL: Duration = Duration::from_secs(4);
-    let mill = furnished().await;
-    mill.worker("orders").ttl(TTL).pull().await.unwrap().worker().stop().await;
+    let mill = TestMill::new();
+    mill.create_topic("orders").await.unwrap();
+    let first = mill.wait_for(mill.worker("orders").ttl(TTL).pull()).await.unwrap();
+    mill.wait_for(first.worker().stop()).await;
     let topic = mill.find_topic("orders").await.unwrap();
     let (beat, ttl_ms) = (1, TTL.as_millis() as u64);
     let ghost = Member { beat, slots: 1, ttl_ms, topics: vec![topic.uid], ..Member::default() };
@@ -101,13 +121,15 @@ async fn what_a_dead_worker_holds_is_not_stuck_while_others_may_take_it_over() {
     assert!(matches!(mill.ledger().commit(write).await.unwrap(), Commit::Done(_)));
     plant_a_claim(&mill, "ghost-1").await;
     // The other has seen it for less than a TTL at the second look, and may not take over yet.
-    let other = async {
-        mill.env().sleep(TTL / 2).await;
-        mill.worker("orders").ttl(TTL).start(|_: Context| async {}).await.unwrap()
-    };
-    let (findings, worker) = futures_util::join!(mill.check_up(TTL + TAKEOVER), other);
-    assert_eq!(findings.unwrap(), []);
-    worker.stop().await;
+    let (say, mut heard) = tokio::sync::oneshot::channel();
+    let there = mill.mill().clone();
+    mill.env().spawn(async move {
+        there.env().sleep(TTL / 2).await;
+        let _ = say.send(there.worker("orders").ttl(TTL).start(|_: Context| async {}).await);
+    });
+    assert_eq!(check_up(&mill, &mill, TTL + TAKEOVER).await, []);
+    let worker = heard.try_recv().unwrap().unwrap();
+    mill.wait_for(worker.stop()).await;
     assert_eq!(mill.status("orders", "default").await.unwrap().done, 1, "it was taken over");
 }
 
@@ -197,7 +219,7 @@ async fn a_message_that_fails_again_and_again_blocks_its_key() {
     mill.push_many("orders", [Push::new("bad").key("k"), Push::new("behind it").key("k")]).await.unwrap();
     let policy = RetryPolicy::retries(1000).immediate(5).backoff(TTL * 60, TTL * 60);
     let fails = |_: Context| async { Outcome::retry("no") };
-    let worker = mill.worker("orders").ordered().ttl(TTL).retry(policy).start(fails).await.unwrap();
+    let worker = mill.worker("orders").ordered().ttl(LONG_TTL).retry(policy).start(fails).await.unwrap();
     let mut findings = Vec::new();
     while findings.is_empty() {
         findings = mill.check_up(PATIENCE).await.unwrap();
@@ -213,9 +235,9 @@ async fn a_key_that_most_messages_have_is_hot_where_order_is_kept() {
     let key = |n: usize| if n.is_multiple_of(3) { format!("k{n}") } else { "shop 1".to_owned() };
     mill.push_many("orders", (0..400).map(|n| Push::new("x").key(key(n)))).await.unwrap();
     let busy = |_: Context| std::future::pending::<()>();
-    let unordered = mill.worker("orders").group("any").ttl(TTL).slots(2).start(busy).await.unwrap();
+    let unordered = mill.worker("orders").group("any").ttl(LONG_TTL).slots(2).start(busy).await.unwrap();
     assert_eq!(mill.check_up(PATIENCE).await.unwrap(), []);
-    let ordered = mill.worker("orders").ordered().ttl(TTL).slots(2).start(busy).await.unwrap();
+    let ordered = mill.worker("orders").ordered().ttl(LONG_TTL).slots(2).start(busy).await.unwrap();
     let findings = mill.check_up(PATIENCE).await.unwrap();
     assert_eq!(checks(&findings), ["hot-key"], "{findings:?}");
     assert!(findings[0].what.contains("\"shop 1\""), "{findings:?}");

@@ -3,19 +3,55 @@ use std::time::Duration;
 
 use super::*;
 use crate::claim::{Token, WorkerId};
-use crate::env::Env;
 use crate::handler::Context;
 use crate::ledger::Ledger;
 use crate::log::{Position, Span};
 use crate::memory::Memory;
 use crate::seek::Since;
 use crate::shard::{Grab, Rules};
+use crate::testing::TestMill;
 
 const TTL: Duration = Duration::from_millis(400);
 
-fn mill(memory: &Memory, understood: Format) -> Sawmill {
-    let (log, ledger) = (Arc::new(memory.clone()), Arc::new(memory.clone()));
-    Sawmill::from_parts(log, ledger, Env::system()).understanding(understood)
+/// A store that is opened by programs of two versions. Its time is the kit's, so that nobody is taken for dead on a busy machine.
+struct Shared {
+    kit: TestMill,
+    memory: Memory,
+    old: Sawmill,
+    new: Sawmill,
+}
+
+impl Shared {
+    async fn open() -> Self {
+        let (kit, memory) = (TestMill::new(), Memory::new());
+        let mill = |understood| {
+            let (log, ledger) = (Arc::new(memory.clone()), Arc::new(memory.clone()));
+            Sawmill::from_parts(log, ledger, kit.env().clone()).understanding(understood)
+        };
+        let (old, new) = (mill(Format::NEWEST), mill(Format::NEXT));
+        old.create_topic("t").await.unwrap();
+        Self { kit, memory, old, new }
+    }
+
+    async fn worker(&self, mill: &Sawmill, group: &str) -> Result<crate::Worker> {
+        let worker = mill.worker("t").group(group).slots(1).ttl(TTL).poll(Duration::from_millis(20));
+        self.kit.wait_for(worker.start(|_: Context| async {})).await
+    }
+
+    async fn stop(&self, worker: crate::Worker) {
+        self.kit.wait_for(worker.stop()).await;
+    }
+
+    /// Waits until the format is raised.
+    async fn is_raised(&self) {
+        for _ in 0..500 {
+            if stored(&self.new).await.format == Format::NEXT {
+                return;
+            }
+            self.kit.advance(Duration::from_millis(20)).await;
+        }
+        panic!("the format is not raised");
+    }
 }
 
 fn key() -> EntryKey {
@@ -35,21 +71,6 @@ fn text(state: &ShardState) -> String {
     String::from_utf8(state.encode().to_vec()).unwrap()
 }
 
-async fn worker(mill: &Sawmill, group: &str) -> Result<crate::Worker> {
-    let worker = mill.worker("t").group(group).slots(1).ttl(TTL).poll(Duration::from_millis(20));
-    worker.start(|_: Context| async {}).await
-}
-
-async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    for _ in 0..500 {
-        if holds().await {
-            return;
-        }
-        Env::system().sleep(Duration::from_millis(20)).await;
-    }
-    panic!("this did not happen: {what}");
-}
-
 async fn stored(mill: &Sawmill) -> Stored {
     mill.stored_format().await.unwrap().1
 }
@@ -57,13 +78,6 @@ async fn stored(mill: &Sawmill) -> Stored {
 async fn announce(mill: &Sawmill, format: Format) {
     let write = Stored { format: Format::FIRST, next: Some(format) };
     assert!(matches!(mill.write_format(None, write).await, Ok(Commit::Done(_))));
-}
-
-async fn group_of_old_and_new() -> (Memory, Sawmill, Sawmill) {
-    let memory = Memory::new();
-    let (old, new) = (mill(&memory, Format::NEWEST), mill(&memory, Format::NEXT));
-    old.create_topic("t").await.unwrap();
-    (memory, old, new)
 }
 
 #[test]
@@ -149,20 +163,21 @@ fn garbage_is_refused() {
 
 #[tokio::test]
 async fn the_format_is_raised_when_the_last_old_worker_has_left() {
-    let (memory, old, new) = group_of_old_and_new().await;
-    let first = worker(&old, "g").await.unwrap();
-    let other_group = worker(&old, "h").await.unwrap();
-    let second = worker(&new, "g").await.unwrap();
-    first.stop().await;
-    Env::system().sleep(2 * TTL).await;
-    assert_eq!(stored(&new).await, Stored::default(), "in another group there is an old one");
-    other_group.stop().await;
-    until("the format is raised", async || stored(&new).await.format == Format::NEXT).await;
+    let there = Shared::open().await;
+    let Shared { kit, memory, old, new } = &there;
+    let first = there.worker(old, "g").await.unwrap();
+    let other_group = there.worker(old, "h").await.unwrap();
+    let second = there.worker(new, "g").await.unwrap();
+    there.stop(first).await;
+    kit.advance(20 * TTL).await;
+    assert_eq!(stored(new).await, Stored::default(), "in another group there is an old one");
+    there.stop(other_group).await;
+    there.is_raised().await;
 
     // What is written from now on is in the new format.
     new.push("t", "one").await.unwrap();
-    second.drained().await;
-    second.stop().await;
+    kit.wait_for(second.drained()).await;
+    there.stop(second).await;
     let shards = memory.list(&EntryKey::raw("shards/")).await.unwrap();
     let newer = shards.iter().filter(|entry| entry.value.starts_with(br#"{"format":2,"#));
     assert_eq!(newer.count(), 1, "{shards:?}");
@@ -172,14 +187,15 @@ async fn the_format_is_raised_when_the_last_old_worker_has_left() {
 
 #[tokio::test]
 async fn an_old_program_is_refused_and_changes_nothing_of_what_it_cannot_read() {
-    let (memory, old, new) = group_of_old_and_new().await;
-    let raising = worker(&new, "g").await.unwrap();
-    until("the format is raised", async || stored(&new).await.format == Format::NEXT).await;
+    let there = Shared::open().await;
+    let Shared { kit, memory, old, new } = &there;
+    let raising = there.worker(new, "g").await.unwrap();
+    there.is_raised().await;
     new.push_many("t", (0..50).map(|n| n.to_string())).await.unwrap();
-    raising.drained().await;
-    raising.stop().await;
+    kit.wait_for(raising.drained()).await;
+    there.stop(raising).await;
 
-    let error = worker(&old, "g").await.err().unwrap();
+    let error = there.worker(old, "g").await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Outdated);
     assert!(error.to_string().contains("the store has format 2"), "{error}");
     assert!(error.to_string().contains("upgrade"), "{error}");
@@ -198,20 +214,21 @@ async fn an_old_program_is_refused_and_changes_nothing_of_what_it_cannot_read() 
 
 #[tokio::test]
 async fn an_old_worker_that_joins_takes_an_announcement_back() {
-    let (_, old, new) = group_of_old_and_new().await;
-    announce(&new, Format::NEXT).await;
-    let joined = worker(&old, "g").await.unwrap();
-    assert_eq!(stored(&new).await, Stored::default());
+    let there = Shared::open().await;
+    let Shared { old, new, .. } = &there;
+    announce(new, Format::NEXT).await;
+    let joined = there.worker(old, "g").await.unwrap();
+    assert_eq!(stored(new).await, Stored::default());
     new.raise_format(&mut Sightings::default(), TTL).await.unwrap();
-    assert_eq!(stored(&new).await, Stored::default());
-    joined.stop().await;
+    assert_eq!(stored(new).await, Stored::default());
+    there.stop(joined).await;
     new.raise_format(&mut Sightings::default(), TTL).await.unwrap();
-    assert_eq!(stored(&new).await, Stored { format: Format::NEXT, next: None });
+    assert_eq!(stored(new).await, Stored { format: Format::NEXT, next: None });
 }
 
 #[tokio::test]
 async fn what_was_taken_back_is_not_raised_by_one_who_has_read_it_before() {
-    let (_, old, new) = group_of_old_and_new().await;
+    let Shared { old, new, .. } = Shared::open().await;
     announce(&new, Format::NEXT).await;
     let (read, _) = new.stored_format().await.unwrap();
     old.check_member_format().await.unwrap();
@@ -221,27 +238,27 @@ async fn what_was_taken_back_is_not_raised_by_one_who_has_read_it_before() {
 
 #[tokio::test]
 async fn an_announcement_that_somebody_left_is_carried_out() {
-    let (_, _, new) = group_of_old_and_new().await;
-    announce(&new, Format::NEXT).await;
-    let joined = worker(&new, "g").await.unwrap();
-    until("the format is raised", async || stored(&new).await.format == Format::NEXT).await;
-    joined.stop().await;
+    let there = Shared::open().await;
+    announce(&there.new, Format::NEXT).await;
+    let joined = there.worker(&there.new, "g").await.unwrap();
+    there.is_raised().await;
+    there.stop(joined).await;
 }
 
 #[tokio::test]
 async fn an_old_member_that_is_dead_holds_nothing_up() {
-    let (memory, _, new) = group_of_old_and_new().await;
+    let there = Shared::open().await;
     let dead = Member { ttl_ms: 100, ..Member::default() };
     let key = EntryKey::member(&"lonely".parse().unwrap(), "dead-0");
-    memory.commit(Write { key, expect: None, value: Some(dead.encode()) }).await.unwrap();
-    let joined = worker(&new, "g").await.unwrap();
-    until("the format is raised", async || stored(&new).await.format == Format::NEXT).await;
-    joined.stop().await;
+    there.memory.commit(Write { key, expect: None, value: Some(dead.encode()) }).await.unwrap();
+    let joined = there.worker(&there.new, "g").await.unwrap();
+    there.is_raised().await;
+    there.stop(joined).await;
 }
 
 #[tokio::test]
 async fn a_store_that_does_not_say_its_format_is_not_opened() {
-    let (memory, old, _) = group_of_old_and_new().await;
+    let Shared { memory, old, .. } = Shared::open().await;
     memory.commit(Write { key: EntryKey::format(), expect: None, value: Some("{}".into()) }).await.unwrap();
     let error = old.check_format().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);

@@ -8,6 +8,7 @@ use sawmill::ledger::{EntryKey, Ledger, Write};
 use sawmill::log::Log;
 use sawmill::member::Member;
 use sawmill::memory::Memory;
+use sawmill::testing::TestMill;
 use sawmill::{Context, Delivery, Handler, IntoHandler, Outcome, Push, Sawmill, Topic};
 use tokio::sync::Notify;
 
@@ -72,6 +73,7 @@ async fn stopping_can_have_a_deadline() {
     let (started, handler) = never_ending();
     let worker = mill.worker("t").start(handler).await.unwrap();
     started.notified().await;
+    // The deadline is what is shown: this time has to pass.
     assert!(Env::system().within(Duration::from_millis(50), worker.stop()).await.is_none());
     worker.abort().await;
     assert_eq!(mill.status("t", "default").await.unwrap().done, 0);
@@ -91,14 +93,16 @@ async fn a_group_whose_workers_all_died_can_begin_anew_with_other_rules() {
 
 #[tokio::test]
 async fn a_group_that_is_at_work_keeps_its_rules() {
-    let (_, mill) = mill();
-    mill.create_topic("t").await.unwrap();
+    // By the kit's clock no beat comes too late.
+    let mill = TestMill::new();
+    mill.topic("t").await;
     let ttl = Duration::from_secs(1);
-    let worker = mill.worker("t").ttl(ttl).start(|_: Context| async {}).await.unwrap();
-    let other = mill.worker("t").ttl(ttl).ordered().start(|_: Context| async {}).await;
+    let builder = || mill.worker("t").ttl(ttl);
+    let worker = mill.wait_for(builder().start(|_: Context| async {})).await.unwrap();
+    let other = mill.wait_for(builder().ordered().start(|_: Context| async {})).await;
     let error = other.err().unwrap().to_string();
     assert!(error.contains("at work with at-least-once, not ordered"), "{error}");
-    worker.stop().await;
+    mill.wait_for(worker.stop()).await;
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use sawmill::memory::Memory;
 use sawmill::topic::{Topic, TopicName, TopicSpec};
 use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill};
 
-use super::support::{Place, Subject, key_per_shard};
+use super::support::{Place, Subject, eventually, key_per_shard};
 
 /// A store of one of the engines. Clones share it.
 #[derive(Clone)]
@@ -40,6 +40,9 @@ struct Switches {
     hidden: Mutex<Option<u16>>,
     promotes_slowly: AtomicBool,
     promoting: AtomicUsize,
+    /// Of which topics messages were promoted, by their uids.
+    promotes: Mutex<Vec<String>>,
+    refusals: AtomicUsize,
 }
 
 /// One store of each engine.
@@ -94,6 +97,19 @@ impl Store {
         self.switches.promoting.load(Ordering::SeqCst)
     }
 
+    /// Waits until a topic has been tended three times from now on: what is due when this is called has been pushed then.
+    pub(crate) async fn tended_again(&self, topic: &Topic) {
+        let tended =
+            || self.switches.promotes.lock().unwrap().iter().filter(|uid| **uid == topic.uid).count();
+        let enough = tended() + 3;
+        eventually("the topic is tended three times", async || tended() >= enough).await;
+    }
+
+    /// How many commits were refused.
+    pub(crate) fn refusals(&self) -> usize {
+        self.switches.refusals.load(Ordering::SeqCst)
+    }
+
     /// For each shard a key that belongs to it.
     pub(crate) fn key_per_shard(&self, shards: u16) -> Vec<String> {
         key_per_shard(shards, |key, shards| self.log.shard_of(key, shards))
@@ -128,7 +144,8 @@ impl Clock for MovedClock {
     }
 }
 
-struct Tokio;
+/// Spawns as always, for an [`Env`] with a clock of its own.
+pub(crate) struct Tokio;
 
 impl Spawn for Tokio {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -182,6 +199,7 @@ impl Log for Store {
         self.log.reread(topic, shard, span).await
     }
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
+        self.switches.promotes.lock().unwrap().push(topic.uid.clone());
         self.switches.promoting.fetch_add(1, Ordering::SeqCst);
         if self.switches.promotes_slowly.load(Ordering::SeqCst) {
             SystemClock.sleep(Duration::from_millis(300)).await;
@@ -218,6 +236,7 @@ impl Ledger for Store {
     async fn commit(&self, write: Write) -> Result<Commit> {
         let refused = self.switches.refused.lock().unwrap().clone();
         if refused.is_some_and(|prefix| write.key.as_str().starts_with(&prefix)) {
+            self.switches.refusals.fetch_add(1, Ordering::SeqCst);
             return Err(Error::new(ErrorKind::Unavailable, "this entry cannot be written"));
         }
         self.ledger.commit(write).await

@@ -1,12 +1,16 @@
 //! A handler for tests: it notes what starts and ends, and lets nothing end before it is told to.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use sawmill::env::Env;
 use sawmill::{Context, Handler, IntoHandler, Outcome, Timestamp};
 use tokio::sync::{Semaphore, watch};
 
-use super::support::soon;
+use super::support::DEADLINE;
+
+/// More handlers than any test has.
+const ALL: usize = 1 << 24;
 
 /// Where handlers of one or more workers note what they do. Clones share it.
 #[derive(Clone)]
@@ -61,7 +65,7 @@ impl Desk {
     }
 
     pub fn release_all(&self) {
-        self.release(1 << 24);
+        self.release(ALL);
     }
 
     /// A handler that says done.
@@ -105,16 +109,40 @@ impl Desk {
 
     /// Waits until this many calls have started in all.
     pub async fn started(&self, count: usize) {
-        let mut started = self.started.subscribe();
-        let what = format!("{count} handlers start");
-        soon(&what, started.wait_for(|started| *started >= count)).await.unwrap();
+        self.reaches(&self.started, count, "start").await;
     }
 
     /// Waits until this many calls have ended in all.
     pub async fn ended(&self, count: usize) {
-        let mut ended = self.ended.subscribe();
-        let what = format!("{count} handlers end");
-        soon(&what, ended.wait_for(|ended| *ended >= count)).await.unwrap();
+        self.reaches(&self.ended, count, "end").await;
+    }
+
+    async fn reaches(&self, number: &watch::Sender<usize>, count: usize, what: &str) {
+        let (env, mut number) = (Env::system(), number.subscribe());
+        if env.within(DEADLINE, number.wait_for(|number| *number >= count)).await.is_none() {
+            panic!("this did not happen: {count} handlers {what}; {}", self.seen());
+        }
+    }
+
+    /// What there is to see when a wait has expired. While handlers still start, the machine is slow; if none has for long and none is at
+    /// work, what the test waits for does not come.
+    fn seen(&self) -> String {
+        let (runs, ended) = (self.runs(), *self.ended.borrow());
+        let messages: BTreeSet<_> =
+            runs.iter().map(|run| (run.context.group().to_string(), run.context.id())).collect();
+        let last = match runs.iter().map(|run| run.at).max() {
+            Some(at) => format!(", the last {:.1} s ago", Env::system().wall().since(at).as_secs_f64()),
+            None => String::new(),
+        };
+        let ending = match self.gate.available_permits() {
+            permits if permits > ALL / 2 => "all".to_owned(),
+            permits => permits.to_string(),
+        };
+        format!(
+            "{} have started{last}, with {} messages; {ended} have ended, and {ending} more may",
+            runs.len(),
+            messages.len(),
+        )
     }
 
     pub fn runs(&self) -> Vec<Run> {

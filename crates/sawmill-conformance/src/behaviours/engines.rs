@@ -1,8 +1,9 @@
 //! Behaviours that do not depend on the store are shown on every engine that is at hand.
 
-use sawmill::Sawmill;
+use sawmill::{Sawmill, Topic};
 
-use super::place::Subject;
+use super::place::{Seams, Subject};
+use super::tap::Tap;
 
 /// Runs a test in memory and on a real engine, each time on a new store that has the topic `orders`.
 pub(crate) async fn on_each(on: Subject, test: impl AsyncFn(Sawmill)) {
@@ -12,6 +13,16 @@ pub(crate) async fn on_each(on: Subject, test: impl AsyncFn(Sawmill)) {
         println!("on {engine}:");
         mill.create_topic("orders").await.unwrap();
         test(mill).await;
+    }
+}
+
+/// The same with a tap on the store, for a test that has to know when its worker has looked around.
+pub(crate) async fn on_each_tapped(on: Subject, test: impl AsyncFn(Tap, Topic)) {
+    let place = on.place();
+    for (engine, tap) in [("memory", Tap::new(Seams::memory())), (on.engine, place.tap())] {
+        println!("on {engine}:");
+        let topic = tap.mill().create_topic("orders").await.unwrap();
+        test(tap, topic).await;
     }
 }
 

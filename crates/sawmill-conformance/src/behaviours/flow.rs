@@ -1,50 +1,65 @@
 //! Which message starts next, and when none may: priority, pausing, limits. On the memory engine and on a real one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use sawmill::clock::{Clock, Moment, SystemClock, Timestamp};
+use sawmill::dice::SystemDice;
 use sawmill::env::Env;
-use sawmill::{Context, ErrorKind, Limit, Push, Sawmill, Worker};
+use sawmill::{Context, ErrorKind, Limit, Push, Sawmill, Worker, WorkerBuilder};
 
+use super::both::Tokio;
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Place, Subject, a_while, eventually, numbered, topic};
+use super::place::Seams;
+use super::support::{
+    LONG_TTL, POLL, Peek, Place, Subject, eventually, group_has_done, numbered, orders_done, soon, topic,
+};
+use super::tap::Tap;
 
 /// A store that several workers open, and what keeps it there.
 enum Shop {
-    Memory(Sawmill),
+    Memory(Seams),
     Real(Place),
 }
 
 impl Shop {
     /// One on each engine.
     async fn each(on: Subject) -> [(&'static str, Shop); 2] {
-        let memory = Sawmill::open("memory:").await.unwrap();
-        [("memory", Shop::Memory(memory)), (on.engine, Shop::Real(on.place()))]
+        [("memory", Shop::Memory(Seams::memory())), (on.engine, Shop::Real(on.place()))]
     }
 
     /// The store, opened as a process of its own would where that is possible.
     async fn mill(&self) -> Sawmill {
         match self {
-            Shop::Memory(mill) => mill.clone(),
+            Shop::Memory(_) => self.tap().mill(),
             Shop::Real(place) => place.mill().await,
+        }
+    }
+
+    /// The same, for a worker of which the test has to know when it has looked around.
+    fn tap(&self) -> Tap {
+        match self {
+            Shop::Memory(seams) => Tap::new(seams.clone()),
+            Shop::Real(place) => place.tap(),
         }
     }
 }
 
 /// A worker of topic `orders` with a limit.
-async fn limited(shop: &Shop, limit: Limit, desk: &Desk, name: &str) -> Worker {
-    let worker = shop.mill().await.worker("orders").name(name).slots(8).ttl(LONG_TTL).poll(POLL).limit(limit);
-    worker.start(desk.seat(name)).await.unwrap()
+fn limited(mill: &Sawmill, limit: Limit, name: &str) -> WorkerBuilder {
+    mill.worker("orders").name(name).slots(8).ttl(LONG_TTL).poll(POLL).limit(limit)
 }
 
 pub async fn q10_a_topic_with_priority_goes_before_what_is_in_hand_of_another(on: Subject) {
     for (engine, shop) in Shop::each(on).await {
         let mill = shop.mill().await;
-        topic(&mill, "urgent", 2).await;
+        let first_topic = topic(&mill, "urgent", 2).await;
         topic(&mill, "bulk", 2).await;
         mill.push_many("bulk", (0..3000).map(|i| Push::new(format!("bulk {i}")))).await.unwrap();
         let desk = Desk::closed();
-        let builder = mill.worker_for(["urgent", "bulk"]).slots(2).ttl(LONG_TTL).poll(POLL);
+        let tap = shop.tap();
+        let builder = tap.mill().worker_for(["urgent", "bulk"]).slots(2).ttl(LONG_TTL).poll(POLL);
         let worker = builder.start(desk.seat("one")).await.unwrap();
         // It gets to know quick handlers, and has plenty of the backlog in hand.
         desk.started(2).await;
@@ -60,7 +75,7 @@ pub async fn q10_a_topic_with_priority_goes_before_what_is_in_hand_of_another(on
             })
             .await;
             // The ledger knows of it a moment before the worker does.
-            a_while().await;
+            tap.looks_again(&first_topic).await;
             // Handlers that run are not interrupted; but it is next, before all else that is in hand.
             while !desk.payloads().contains(&urgent) {
                 let ended = desk.count() - 2;
@@ -73,10 +88,7 @@ pub async fn q10_a_topic_with_priority_goes_before_what_is_in_hand_of_another(on
             let ended = desk.count() - 2;
             desk.release(2);
             desk.ended(ended + 2).await;
-            eventually("it is done", async || {
-                mill.status("urgent", "default").await.unwrap().done == round + 1
-            })
-            .await;
+            group_has_done(&mill, "urgent", "default", round + 1).await;
         }
         desk.release_all();
         desk.ended(3003).await;
@@ -86,18 +98,18 @@ pub async fn q10_a_topic_with_priority_goes_before_what_is_in_hand_of_another(on
 
 pub async fn q22_a_paused_group_starts_nothing_and_goes_on_when_it_is_resumed(on: Subject) {
     for (engine, shop) in Shop::each(on).await {
-        let mill = shop.mill().await;
-        topic(&mill, "orders", 2).await;
+        let (mill, tap) = (shop.mill().await, shop.tap());
+        let orders = topic(&mill, "orders", 2).await;
         topic(&mill, "others", 1).await;
         mill.push_many("orders", numbered(0..40)).await.unwrap();
         let desk = Desk::closed();
-        let builder = mill.worker_for(["orders", "others"]).slots(4).ttl(LONG_TTL).poll(POLL);
+        let builder = tap.mill().worker_for(["orders", "others"]).slots(4).ttl(LONG_TTL).poll(POLL);
         let worker = builder.start(desk.seat("one")).await.unwrap();
         desk.started(4).await;
         mill.pause("orders", "default").await.unwrap();
         assert!(mill.status("orders", "default").await.unwrap().paused, "{engine}");
         assert!(!mill.status("others", "default").await.unwrap().paused, "{engine}");
-        a_while().await;
+        tap.looks_again(&orders).await;
         let before = desk.count();
         // What runs ends normally; nothing takes its place.
         desk.release_all();
@@ -126,20 +138,20 @@ pub async fn q22_a_paused_group_starts_nothing_and_goes_on_when_it_is_resumed(on
 
 pub async fn q22_pausing_moves_no_claim(on: Subject) {
     let place = on.place();
-    let mill = place.mill().await;
+    let (mill, tap) = (place.mill().await, place.tap());
     let orders = topic(&mill, "orders", 1).await;
     mill.push_many("orders", (0..20).map(|i| Push::new(i.to_string()).key("k"))).await.unwrap();
     let desk = Desk::closed();
-    let worker = mill.worker("orders").ordered().slots(2).ttl(LONG_TTL).poll(POLL);
+    let worker = tap.mill().worker("orders").ordered().slots(2).ttl(LONG_TTL).poll(POLL);
     let worker = worker.start(desk.seat("one")).await.unwrap();
     desk.started(1).await;
     eventually("some wait in line", async || worker.state().claimed > 1).await;
     mill.pause("orders", "default").await.unwrap();
-    a_while().await;
+    tap.looks_again(&orders).await;
     desk.release_all();
     desk.ended(1).await;
-    a_while().await;
-    let peek = super::support::Peek::new(&place, &orders, "default");
+    tap.looks_again(&orders).await;
+    let peek = Peek::new(&place, &orders, "default");
     let id = worker.state().id;
     let owners: Vec<_> = peek.claims().await.into_iter().map(|claim| claim.owner).collect();
     assert!(!owners.is_empty() && owners.iter().all(|owner| *owner == id), "{owners:?}");
@@ -182,7 +194,7 @@ pub async fn a_group_may_be_paused_before_it_exists_and_a_topic_may_not(on: Subj
 
 /// Notes how many of its handlers run at once.
 #[derive(Clone, Default)]
-struct Gauge(Arc<std::sync::Mutex<(usize, usize)>>);
+struct Gauge(Arc<Mutex<(usize, usize)>>);
 
 impl Gauge {
     fn enter(&self) {
@@ -231,8 +243,7 @@ pub async fn two_workers_never_run_more_than_the_limit_of_their_group(on: Subjec
             workers.iter().all(|worker| worker.counts().done > 0)
         })
         .await;
-        let done = async || mill.status("orders", "default").await.unwrap().done;
-        eventually("all is done", async || done().await == pushed).await;
+        orders_done(&mill, pushed).await;
         assert_eq!(gauge.most(), 3, "{engine}");
         for worker in workers {
             worker.stop().await;
@@ -242,23 +253,27 @@ pub async fn two_workers_never_run_more_than_the_limit_of_their_group(on: Subjec
 
 pub async fn a_worker_that_joins_waits_for_what_runs_beyond_its_share(on: Subject) {
     for (engine, shop) in Shop::each(on).await {
-        let mill = shop.mill().await;
-        topic(&mill, "orders", 4).await;
+        let (mill, tap_one, tap_two) = (shop.mill().await, shop.tap(), shop.tap());
+        let orders = topic(&mill, "orders", 4).await;
         mill.push_many("orders", numbered(0..20)).await.unwrap();
         let desk = Desk::closed();
-        let one = limited(&shop, Limit::running(2), &desk, "b").await;
+        let both_look = async || {
+            tap_one.looks_again(&orders).await;
+            tap_two.looks_again(&orders).await;
+        };
+        let one = limited(&tap_one.mill(), Limit::running(2), "b").start(desk.seat("b")).await.unwrap();
         desk.started(2).await;
-        let two = limited(&shop, Limit::running(2), &desk, "a").await;
-        a_while().await;
+        let two = limited(&tap_two.mill(), Limit::running(2), "a").start(desk.seat("a")).await.unwrap();
+        both_look().await;
         assert_eq!((desk.count(), two.state().claimed), (2, 0), "{engine}: both run at the first one's");
         desk.release(1);
         desk.started(3).await;
-        a_while().await;
-        assert_eq!((one.state().busy, two.state().busy), (1, 1), "{engine}");
+        both_look().await;
+        assert_eq!((desk.count(), one.state().busy, two.state().busy), (3, 1, 1), "{engine}");
         // One that leaves leaves its share.
-        desk.release(1);
+        let last = desk.runs_of("b").pop().unwrap();
         let (stopped, ()) = futures_join(one.stop(), async {
-            a_while().await;
+            soon("it is to stop", last.context.stopping()).await;
             desk.release_all();
         })
         .await;
@@ -277,7 +292,7 @@ pub async fn what_others_are_to_run_is_given_back(on: Subject) {
     for ordered in [false, true] {
         for (engine, shop) in Shop::each(on).await {
             let mill = shop.mill().await;
-            topic(&mill, "orders", 4).await;
+            let orders = topic(&mill, "orders", 4).await;
             mill.push_many("orders", numbered(0..50)).await.unwrap();
             let desk = Desk::closed();
             let builder = |mill: Sawmill, name: &str| {
@@ -286,11 +301,14 @@ pub async fn what_others_are_to_run_is_given_back(on: Subject) {
                 builder.limit(Limit::running(1))
             };
             let mut workers = Vec::new();
-            for name in ["c", "b", "a"] {
-                workers.push(builder(shop.mill().await, name).start(desk.seat(name)).await.unwrap());
+            let taps = [shop.tap(), shop.tap(), shop.tap()];
+            for (tap, name) in taps.iter().zip(["c", "b", "a"]) {
+                workers.push(builder(tap.mill(), name).start(desk.seat(name)).await.unwrap());
                 desk.started(1).await;
             }
-            a_while().await;
+            for tap in &taps {
+                tap.looks_again(&orders).await;
+            }
             assert_eq!(desk.count(), 1, "{engine}");
             desk.release_all();
             desk.ended(50).await;
@@ -304,22 +322,54 @@ pub async fn what_others_are_to_run_is_given_back(on: Subject) {
     }
 }
 
+/// A clock that remembers what it has said last. In a call of a handler, which follows at once, that is when its worker chose to start it.
+#[derive(Clone, Default)]
+struct Remembering(Arc<Mutex<Moment>>);
+
+impl Remembering {
+    fn last(&self) -> Moment {
+        *self.0.lock().unwrap()
+    }
+}
+
+impl Clock for Remembering {
+    fn now(&self) -> Moment {
+        let now = SystemClock.now();
+        *self.0.lock().unwrap() = now;
+        now
+    }
+    fn wall(&self) -> Timestamp {
+        SystemClock.wall()
+    }
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        SystemClock.sleep(duration)
+    }
+}
+
 pub async fn a_rate_holds_for_all_workers_of_a_group_together(on: Subject) {
     for (engine, shop) in Shop::each(on).await {
         let mill = shop.mill().await;
         topic(&mill, "orders", 4).await;
         mill.push_many("orders", numbered(0..60)).await.unwrap();
-        let desk = Desk::open();
+        let starts: Arc<Mutex<Vec<Moment>>> = Arc::default();
         let mut workers = Vec::new();
         for name in ["one", "two"] {
-            workers.push(limited(&shop, Limit::per_second(40), &desk, name).await);
+            // The handler takes the time that its worker took for the start: its own may be later, and then many come at once.
+            let (clock, starts) = (Remembering::default(), starts.clone());
+            let mill = shop.tap().mill_in(Env::new(clock.clone(), SystemDice, Tokio));
+            let handler = move |_: Context| {
+                starts.lock().unwrap().push(clock.last());
+                async {}
+            };
+            workers.push(limited(&mill, Limit::per_second(40), name).start(handler).await.unwrap());
         }
-        desk.ended(60).await;
+        orders_done(&mill, 60).await;
         // In no second more than the rate, and what two workers have saved up: on a busy machine it may be fewer.
-        let starts: Vec<u64> = desk.runs().iter().map(|run| run.at.as_millis()).collect();
+        let starts = starts.lock().unwrap().clone();
+        let second = Duration::from_secs(1);
         for start in &starts {
-            let second = starts.iter().filter(|at| (*start..start + 1000).contains(*at)).count();
-            assert!(second <= 40 + 8, "{engine}: {second} in a second");
+            let count = starts.iter().filter(|at| (*start..*start + second).contains(*at)).count();
+            assert!(count <= 40 + 8, "{engine}: {count} in a second");
         }
         for worker in workers {
             worker.stop().await;
@@ -334,22 +384,27 @@ pub async fn a_rate_of_each_key_holds_up_that_key_alone(on: Subject) {
         let busy = (0..3).map(|i| Push::new(format!("busy {i}")).key("busy"));
         let rest = (0..20).map(|i| Push::new(format!("rest {i}")).key(format!("key {i}")));
         mill.push_many("orders", busy.chain(rest)).await.unwrap();
-        let desk = Desk::open();
-        let worker = mill.worker("orders").ordered().slots(4).ttl(LONG_TTL).poll(POLL);
+        let (clock, starts) = (Remembering::default(), Arc::<Mutex<Vec<(Moment, String)>>>::default());
+        let paced = shop.tap().mill_in(Env::new(clock.clone(), SystemDice, Tokio));
+        let worker = paced.worker("orders").ordered().slots(4).ttl(LONG_TTL).poll(POLL);
         let per_key = Limit::rate(1, Duration::from_millis(1500));
-        let worker = worker.limit_per_key(per_key).start(desk.seat("one")).await.unwrap();
-        desk.ended(23).await;
-        let runs = desk.runs();
-        let of_key: Vec<_> = runs.iter().filter(|run| run.key() == "busy").collect();
-        assert_eq!(
-            of_key.iter().map(|run| run.payload()).collect::<Vec<_>>(),
-            ["busy 0", "busy 1", "busy 2"]
-        );
+        let noted = starts.clone();
+        let handler = move |context: Context| {
+            let payload = String::from_utf8_lossy(context.payload()).into_owned();
+            noted.lock().unwrap().push((clock.last(), payload));
+            async {}
+        };
+        let worker = worker.limit_per_key(per_key).start(handler).await.unwrap();
+        orders_done(&mill, 23).await;
+        let starts = starts.lock().unwrap().clone();
+        let of_key: Vec<_> = starts.iter().filter(|(_, payload)| payload.starts_with("busy")).collect();
+        let payloads: Vec<_> = of_key.iter().map(|(_, payload)| &payload[..]).collect();
+        assert_eq!(payloads, ["busy 0", "busy 1", "busy 2"]);
         for pair in of_key.windows(2) {
-            let pause = pair[1].at.since(pair[0].at);
+            let pause = pair[1].0.since(pair[0].0);
             assert!(pause >= Duration::from_millis(1400), "{engine}: {pause:?}");
         }
-        assert!(runs.last().unwrap().key() == "busy", "{engine}: the others did not wait for it");
+        assert!(starts.last().unwrap().1 == "busy 2", "{engine}: the others did not wait for it");
         worker.stop().await;
     }
 }

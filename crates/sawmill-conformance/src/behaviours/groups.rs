@@ -7,7 +7,7 @@ use sawmill::{Context, Push, Sawmill};
 
 use super::desk::Desk;
 use super::place::Seams;
-use super::support::{LONG_TTL, POLL, Peek, Subject, eventually, numbered, soon, topic};
+use super::support::{LONG_TTL, POLL, Peek, Subject, numbered, orders_done, soon, topic};
 
 pub async fn f1_each_group_has_its_own_head_and_none_affects_another(on: Subject) {
     let place = on.place();
@@ -119,7 +119,7 @@ pub async fn g3_a_push_assigns_a_shard_by_key_and_never_a_worker(on: Subject) {
     desk.release_all();
     busy.stop().await;
     worker.drained().await;
-    eventually("all is done", async || mill.status("orders", "default").await.unwrap().done == 5).await;
+    orders_done(&mill, 5).await;
     assert_eq!((desk.count(), late.count()), (1, 4));
     worker.stop().await;
 }

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::env::Env;
 use sawmill::{Context, FromContext, Json, Next, Outcome, Proto, Push, RetryPolicy, Sawmill, WorkerBuilder};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -228,14 +227,17 @@ pub async fn blocking_handlers_do_not_hold_up_the_beat(on: Subject) {
         let handler = move |Json(order): Json<Order>| {
             sees.put(format!("{} started", order.item));
             // On the runtime's only thread nobody could release it.
-            if order.item == "log" && released.lock().unwrap().recv_timeout(Duration::from_secs(30)).is_ok() {
+            if order.item == "log" && released.lock().unwrap().recv_timeout(Duration::from_secs(60)).is_ok() {
                 sees.put("log released");
             }
         };
         let worker = worker(&mill).ttl(ttl).start_blocking(handler).await.unwrap();
         mill.push("orders", r#"{"item":"log","count":1}"#).await.unwrap();
         eventually("it blocks", async || seen.all() == ["log started"]).await;
-        Env::system().sleep(ttl * 3).await;
+        let last_beat = async || mill.members("default").await.unwrap()[0].last_beat.unwrap();
+        let blocked = last_beat().await;
+        eventually("it beats for longer than its lease", async || last_beat().await > blocked + 3 * ttl)
+            .await;
         // Only a worker whose lease was renewed meanwhile starts another message.
         mill.push("orders", r#"{"item":"plank","count":1}"#).await.unwrap();
         eventually("another starts", async || seen.all().last().unwrap() == "plank started").await;

@@ -8,6 +8,7 @@ use sawmill::engine::{Namespace, Store};
 use sawmill::env::Env;
 use sawmill::ledger::Ledger;
 use sawmill::log::Log;
+use sawmill::memory::Memory;
 use sawmill::{OpenOptions, Sawmill};
 use tokio::runtime::{Builder, Runtime};
 
@@ -153,6 +154,14 @@ impl Place {
 pub struct Seams {
     pub log: Arc<dyn Log>,
     pub ledger: Arc<dyn Ledger>,
+}
+
+impl Seams {
+    /// Those of a new store in memory.
+    pub fn memory() -> Self {
+        let memory = Arc::new(Memory::new());
+        Self { log: memory.clone(), ledger: memory }
+    }
 }
 
 /// Runs a test as `#[tokio::test]` does. The macros of the lists call this.

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sawmill::env::Env;
 use sawmill::{
     Context, Delivery, ErrorKind, FromContext, Json, Outcome, RetryPolicy, Sawmill, WorkerBuilder,
 };
 
-use super::engines::{dead_reasons, on_each};
-use super::support::{LONG_TTL, POLL, Subject, a_while, eventually, numbered, soon};
+use super::engines::{dead_reasons, on_each, on_each_tapped};
+use super::support::{LONG_TTL, POLL, Subject, eventually, numbered, orders_done, soon};
 
 /// A worker that tries again once, at once.
 fn worker(mill: &Sawmill) -> WorkerBuilder {
@@ -38,16 +37,22 @@ pub async fn g17_messages_are_pulled_and_acknowledged(on: Subject) {
 pub async fn g17_whoever_waits_gets_the_next_message(on: Subject) {
     on_each(on, async |mill| {
         let puller = worker(&mill).pull().await.unwrap();
-        // To wait in vain loses nothing.
-        assert!(Env::system().within(Duration::from_millis(50), puller.pull()).await.is_none());
+        // While somebody waits, the worker looks for messages, and says so when there are none. To wait in vain loses nothing.
+        let waited = async {
+            tokio::select! {
+                job = puller.pull() => job.is_some(),
+                () = puller.worker().drained() => false,
+            }
+        };
+        assert!(!soon("there is nothing", waited).await);
         let push = async {
-            a_while().await;
+            puller.worker().drained().await;
             mill.push("orders", "x").await.unwrap();
         };
         let (job, ()) = soon("it arrives", both(puller.pull(), push)).await;
         job.unwrap().done().await.unwrap();
         let stop = async {
-            a_while().await;
+            puller.worker().drained().await;
             puller.worker().stop().await
         };
         let (job, counts) = soon("it ends", both(puller.pull(), stop)).await;
@@ -78,7 +83,8 @@ pub async fn g17_a_job_may_have_a_time_limit_of_its_own(on: Subject) {
 }
 
 pub async fn g17_nothing_is_taken_that_nobody_asks_for(on: Subject) {
-    on_each(on, async |mill| {
+    on_each_tapped(on, async |tap, topic| {
+        let mill = tap.mill();
         mill.push_many("orders", numbered(0..20)).await.unwrap();
         let puller = worker(&mill).pull().await.unwrap();
         // Time enough for a worker that takes what there is to do all of it.
@@ -87,7 +93,7 @@ pub async fn g17_nothing_is_taken_that_nobody_asks_for(on: Subject) {
         assert_eq!(other.stop().await.done, 20);
         assert_eq!(puller.worker().state().claimed, 0);
         let job = soon("there is one", puller.pull()).await.unwrap();
-        a_while().await;
+        tap.looks_again(&topic).await;
         assert_eq!(puller.worker().state().claimed, 1, "one was asked for, and it takes its time");
         job.done().await.unwrap();
         puller.worker().stop().await;
@@ -96,13 +102,16 @@ pub async fn g17_nothing_is_taken_that_nobody_asks_for(on: Subject) {
 }
 
 pub async fn g17_as_many_jobs_are_out_as_there_are_slots(on: Subject) {
-    on_each(on, async |mill| {
+    on_each_tapped(on, async |tap, topic| {
+        let mill = tap.mill();
         mill.push_many("orders", numbered(0..20)).await.unwrap();
         let puller = worker(&mill).slots(2).pull().await.unwrap();
         let first = soon("there is one", puller.pull()).await.unwrap();
         let second = soon("there is another", puller.pull()).await.unwrap();
-        let third = Env::system().within(Duration::from_millis(300), puller.pull()).await;
-        assert!(third.is_none(), "both slots are taken");
+        tokio::select! {
+            _ = puller.pull() => panic!("both slots are taken"),
+            () = tap.looks_again(&topic) => {}
+        }
         let (answered, third) = soon("a slot is free", both(first.done(), puller.pull())).await;
         answered.unwrap();
         third.unwrap().done().await.unwrap();
@@ -158,12 +167,15 @@ pub async fn g17_a_job_that_is_not_answered_in_time_fails_and_its_answer_is_refu
         let error = late.done().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Late);
         assert!(error.to_string().contains("not answered within its time limit of 100ms"), "{error}");
-        // This one has got more time, and is used to it.
-        a_while().await;
+        // This one has got more time, and is used to it: it goes on when the time of one is over that was pulled later.
+        mill.push("orders", "y").await.unwrap();
+        let later = soon("there is one more", puller.pull()).await.unwrap();
+        soon("that is told, too", later.context().cancelled()).await;
         assert!(!again.context().is_cancelled());
         again.done().await.unwrap();
+        eventually("the other has failed", async || puller.worker().counts().failed == 2).await;
         let counts = puller.worker().stop().await;
-        assert_eq!((counts.started, counts.failed, counts.done), (2, 1, 1));
+        assert_eq!((counts.started, counts.failed, counts.done), (3, 2, 1));
     })
     .await;
 }
@@ -172,16 +184,20 @@ pub async fn g17_stopping_waits_for_jobs_that_are_out_and_gives_back_the_rest(on
     on_each(on, async |mill| {
         mill.push_many("orders", numbered(0..20)).await.unwrap();
         let puller = worker(&mill).delivery(Delivery::AtMostOnce).pull().await.unwrap();
-        let job = soon("there is one", puller.pull()).await.unwrap();
-        let answer = async {
-            a_while().await;
-            job.done().await
+        let first = soon("there is one", puller.pull()).await.unwrap();
+        let second = soon("there is another", puller.pull()).await.unwrap();
+        let answers = async {
+            second.context().stopping().await;
+            first.done().await.unwrap();
+            // When that is on record, the worker has been stopping for a while, and has not gone.
+            orders_done(&mill, 1).await;
+            second.done().await
         };
-        let (counts, answered) = soon("it stops", both(puller.worker().stop(), answer)).await;
+        let (counts, answered) = soon("it stops", both(puller.worker().stop(), answers)).await;
         answered.unwrap();
-        assert_eq!((counts.started, counts.done, counts.dead), (1, 1, 0));
+        assert_eq!((counts.started, counts.done, counts.dead), (2, 2, 0));
         let status = mill.status("orders", "default").await.unwrap();
-        assert_eq!((status.done, status.waiting + status.claimed), (1, 19));
+        assert_eq!((status.done, status.waiting + status.claimed), (2, 18));
     })
     .await;
 }

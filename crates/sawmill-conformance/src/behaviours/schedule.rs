@@ -9,7 +9,7 @@ use sawmill::{ErrorKind, Missed, Push, Sawmill, Schedule, Worker};
 
 use super::both::both;
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Subject, a_while, eventually, topic};
+use super::support::{LONG_TTL, POLL, Subject, eventually, topic};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -49,7 +49,7 @@ pub async fn every_second_there_is_a_message(on: Subject) {
 pub async fn what_was_missed_is_pushed_as_the_schedule_says(on: Subject) {
     for store in both(on) {
         let mill = store.mill();
-        topic(&mill, "reports", 2).await;
+        let reports = topic(&mill, "reports", 2).await;
         let missed = [("once", Missed::Once), ("all", Missed::All), ("skip", Missed::Skip)];
         for (name, missed) in missed {
             mill.schedule("reports", daily(name).missed(missed)).await.unwrap();
@@ -76,7 +76,10 @@ pub async fn what_was_missed_is_pushed_as_the_schedule_says(on: Subject) {
         // The next day is nobody's to miss.
         store.clock.move_on(ticks[3].since(store.clock.wall()));
         desk.ended(14).await;
-        a_while().await;
+        store.tended_again(&reports).await;
+        for worker in &workers {
+            worker.drained().await;
+        }
         let last: Vec<_> = desk.runs_of("two").iter().skip(4).map(|run| run.context.tick()).collect();
         assert_eq!(last, [Some(ticks[3]); 3], "{}", store.engine);
         for worker in workers {

@@ -8,7 +8,7 @@ use sawmill::shard::Rules;
 use sawmill::{Context, Handler, IntoHandler, Push, Sawmill, Worker, WorkerBuilder};
 
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Peek, Place, Subject, a_while, eventually, soon, topic};
+use super::support::{LONG_TTL, POLL, Peek, Place, Subject, eventually, orders_done, soon, topic};
 use super::tap::{Tap, history};
 
 fn ordered(mill: &Sawmill, slots: usize) -> WorkerBuilder {
@@ -91,7 +91,9 @@ async fn shares(place: &Place, shards: u16, workers: usize) -> (Vec<usize>, Vec<
     let before: Vec<usize> = started.iter().map(|(tap, _)| tap.reads(&topic).len()).collect();
     mill.push_many("orders", one_per_key(&place.key_per_shard(shards), "0")).await.unwrap();
     desk.started(shards.into()).await;
-    a_while().await;
+    for (tap, _) in &started {
+        tap.looks_again(&topic).await;
+    }
     let busy = started.iter().map(|(_, worker)| worker.state().busy).collect();
     let reads =
         started.iter().zip(before).map(|((tap, _), before)| tap.reads(&topic).len() - before).collect();
@@ -129,7 +131,7 @@ pub async fn q4_a_shard_moves_only_when_its_old_holder_has_let_go(on: Subject) {
     soon("the new one looks around", b.drained()).await;
     eventually("the old one sees the new one", async || a.counts().rebalances == 2).await;
     mill.push_many("orders", one_per_key(&keys, "2")).await.unwrap();
-    a_while().await;
+    tap_b.looks_again(&topic).await;
     assert_eq!(desk.runs_of("b").len(), 0, "it waits until the old holder lets go");
     desk.release(8);
     desk.started(16).await;
@@ -187,7 +189,7 @@ pub async fn g2_membership_changes_move_work_without_any_stop(on: Subject) {
     let run = block.runs().remove(0);
     assert!(!run.context.is_cancelled() && run.ended_after.is_none());
     block.release_all();
-    eventually("all is done", async || mill.status("orders", "default").await.unwrap().done == 22).await;
+    orders_done(&mill, 22).await;
     assert_eq!((block.count(), quick.count()), (1, 21));
     a.stop().await;
     assert_one_at_a_time(&quick, &keys);

@@ -14,11 +14,13 @@ pub use super::place::{Place, Subject};
 use super::tap::Tap;
 
 /// How long to wait for what must happen: the machine may be busy with other things.
-const DEADLINE: Duration = Duration::from_secs(40);
+pub const DEADLINE: Duration = Duration::from_secs(40);
 /// For workers that must not be taken for dead, however busy the machine is.
 pub const LONG_TTL: Duration = Duration::from_secs(60);
 /// For workers whose death is waited for.
 pub const SHORT_TTL: Duration = Duration::from_secs(2);
+/// For members that never beat; see [`Peek::join_silently`].
+pub const SILENT_TTL: Duration = Duration::from_secs(10);
 /// How often to look when no hint comes.
 pub const POLL: Duration = Duration::from_millis(50);
 
@@ -70,9 +72,54 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// Gives something that must not happen a fair chance to happen.
-pub async fn a_while() {
-    Env::system().sleep(Duration::from_millis(300)).await;
+/// Waits until the group `default` of topic `orders` has done this many messages.
+pub async fn orders_done(mill: &Sawmill, count: u64) {
+    group_has_done(mill, "orders", "default", count).await;
+}
+
+/// Waits until a group has done this many messages, and holds that it has not done more. When the wait expires it says how the group
+/// stands, so that a loss can be told from a slow machine.
+pub async fn group_has_done(mill: &Sawmill, topic: &str, group: &str, count: u64) {
+    let status = async || mill.status(topic, group).await.unwrap();
+    let reached = async {
+        loop {
+            let done = status().await.done;
+            if done >= count {
+                break done;
+            }
+            Env::system().sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if let Some(done) = Env::system().within(DEADLINE, reached).await {
+        assert_eq!(done, count, "{group} has done messages of {topic} twice");
+        return;
+    }
+    let last = status().await;
+    let left = last.waiting + last.scheduled + last.claimed + last.retrying;
+    let settled = last.done + last.dead + last.dropped + last.cancelled;
+    if left == 0 && settled < count {
+        panic!("of {count} messages of {topic} some were lost; {group} has nothing left: {last:?}");
+    }
+    panic!("this did not happen: {group} has done {count} messages of {topic}; it has {last:?}");
+}
+
+/// Waits until a number has grown to this, and holds that it has not grown beyond.
+pub async fn counted(what: &str, count: usize, mut number: impl AsyncFnMut() -> usize) {
+    let mut last = None;
+    let reached = async {
+        loop {
+            let now = number().await;
+            if now >= count {
+                break now;
+            }
+            last = Some(now);
+            Env::system().sleep(Duration::from_millis(10)).await;
+        }
+    };
+    match Env::system().within(DEADLINE, reached).await {
+        Some(reached) => assert_eq!(reached, count, "{what}: some were counted twice"),
+        None => panic!("this did not happen: {what}, {count} in all; last seen: {last:?}"),
+    }
 }
 
 /// The ledger's entries of one group of one topic, as the store has them.
@@ -118,7 +165,8 @@ impl Peek {
 
     /// Adds a member that does nothing and never beats again.
     pub async fn join_silently(&self, name: &str) -> WorkerId {
-        let member = Member { beat: 1, slots: 1, ttl_ms: 10_000, ..Member::default() };
+        let ttl_ms = SILENT_TTL.as_millis() as u64;
+        let member = Member { beat: 1, slots: 1, ttl_ms, ..Member::default() };
         let key = EntryKey::member(&self.group, name);
         let write = Write { key, expect: None, value: Some(member.encode()) };
         assert!(matches!(self.store.ledger.commit(write).await.unwrap(), Commit::Done(_)));

@@ -16,6 +16,7 @@ use sawmill::topic::{TopicName, TopicSpec};
 use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill, Topic};
 
 use super::place::Seams;
+use super::support::eventually;
 
 /// The store with a tap on it. Clones share it.
 #[derive(Clone)]
@@ -32,6 +33,7 @@ struct Shared {
     slow_reads: AtomicUsize,
     refused: AtomicUsize,
     reads: Mutex<Vec<(Topic, Moment)>>,
+    lists: Mutex<Vec<EntryKey>>,
     writes: Mutex<Vec<(Write, Commit)>>,
     rival: Mutex<Option<Rival>>,
 }
@@ -88,6 +90,19 @@ impl Tap {
     pub fn reads(&self, topic: &Topic) -> Vec<Moment> {
         let reads = self.shared.reads.lock().unwrap();
         reads.iter().filter(|(read, _)| read.uid == topic.uid).map(|(_, at)| *at).collect()
+    }
+
+    /// How often the worker has looked at the shards of this topic in the ledger.
+    fn looks(&self, topic: &Topic) -> usize {
+        let shards = format!("shards/{}/", topic.uid);
+        self.shared.lists.lock().unwrap().iter().filter(|list| list.as_str().starts_with(&shards)).count()
+    }
+
+    /// Waits until the only worker behind this tap has looked around three times from now on. Each look sees what is there now, and
+    /// when the third one begins, what the worker does because of the first two is done. What it has not done by then, it does not do.
+    pub async fn looks_again(&self, topic: &Topic) {
+        let enough = self.looks(topic) + 3;
+        eventually("the worker looks around three times", async || self.looks(topic) >= enough).await;
     }
 
     /// What was sent to this entry, and what came of it.
@@ -203,7 +218,9 @@ impl Ledger for Tap {
         self.ledger()?.ledger.get(key).await
     }
     async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
-        self.ledger()?.ledger.list(prefix).await
+        let store = self.ledger()?;
+        self.shared.lists.lock().unwrap().push(prefix.clone());
+        store.ledger.list(prefix).await
     }
     async fn commit(&self, write: Write) -> Result<Commit> {
         let rival = self.shared.rival.lock().unwrap().as_mut().and_then(|rival| rival(&write));

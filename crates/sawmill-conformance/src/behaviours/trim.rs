@@ -8,7 +8,7 @@ use sawmill::{Outcome, Push, Sawmill, Topic, TopicSpec, Worker};
 
 use super::both::{Store, both};
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Subject, eventually, numbered};
+use super::support::{LONG_TTL, POLL, Subject, eventually, group_has_done, numbered};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -24,7 +24,7 @@ async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
 }
 
 async fn done(mill: &Sawmill, group: &str, count: u64) {
-    eventually("all is done", async || mill.status("orders", group).await.unwrap().done == count).await;
+    group_has_done(mill, "orders", group, count).await;
 }
 
 /// Trims, and holds that what went is what may go. PostgreSQL empties a table when all of it may go: there a part of it stays.

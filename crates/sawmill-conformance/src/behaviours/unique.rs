@@ -208,10 +208,13 @@ pub async fn a_worker_that_cannot_give_a_name_back_does_not_count_the_message_as
         topic(&mill, "jobs", 1).await;
         let desk = Desk::open();
         let worker = worker(&mill, "default", &desk).await;
-        let first = mill.push("jobs", Push::new("1").unique("a").after(Duration::from_millis(500))).await;
+        let hour = Duration::from_secs(3600);
+        let first = mill.push("jobs", Push::new("1").unique("a").after(hour)).await;
         store.refuse_commits(Some("uniques/"));
+        store.clock.move_on(hour);
         desk.ended(1).await;
-        super::support::a_while().await;
+        let refused = store.refusals();
+        eventually("it tries again and again", async || store.refusals() > refused + 3).await;
         let status = mill.status("jobs", "default").await.unwrap();
         assert_eq!((status.done, status.claimed), (0, 1), "{}", store.engine);
         store.refuse_commits(None);

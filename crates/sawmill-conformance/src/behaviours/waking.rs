@@ -8,7 +8,7 @@ use sawmill::dice::SystemDice;
 use sawmill::env::{Env, Spawn};
 
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Subject, a_while, eventually, numbered, soon, topic};
+use super::support::{LONG_TTL, POLL, Subject, eventually, numbered, soon, topic};
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -97,19 +97,32 @@ pub async fn f13_a_full_block_is_followed_by_the_next_one_and_a_drained_shard_is
     // Neither a timer nor a hint tells this worker to look again: it does so because its blocks were full.
     let still = tap.mill_in(Env::new(Still, SystemDice, TestSpawn));
     let desk = Desk::open();
-    let builder = still.worker("orders").slots(2).most_claimed(5).ttl(LONG_TTL);
+    let builder = still.worker("orders").slots(2).most_claimed(5).ttl(LONG_TTL).poll(POLL);
     let worker = builder.start(desk.seat("one")).await.unwrap();
     desk.ended(50).await;
     assert_eq!(desk.numbers(), (0..50).collect::<Vec<_>>());
     assert!(tap.reads(&topic).len() >= 10, "in blocks of five at most");
 
-    // Now the shard is drained. It waits, although there would be something to find.
+    // Now the shard is drained. It comes to rest, and waits, although there is something to find: a worker of another group finds it, and
+    // looks around time and again.
     eventually("it is idle", async || worker.state().claimed == 0).await;
-    a_while().await;
+    let (other, told) = (place.tap(), Desk::open());
+    let attentive = other.mill().worker("orders").group("other").ttl(LONG_TTL).poll(POLL);
+    let attentive = attentive.start(told.seat("two")).await.unwrap();
+    told.ended(50).await;
+    other.looks_again(&topic).await;
     let reads = tap.reads(&topic).len();
     mill.push("orders", "50").await.unwrap();
-    a_while().await;
+    told.ended(51).await;
+    other.looks_again(&topic).await;
     assert_eq!((tap.reads(&topic).len(), desk.count()), (reads, 50));
+    attentive.stop().await;
+    // It would have found it, had it looked.
+    tokio::select! {
+        () = worker.drained() => {}
+        () = desk.ended(51) => {}
+    }
+    assert_eq!((tap.reads(&topic).len() > reads, desk.count()), (true, 51));
     worker.abort().await;
 }
 
