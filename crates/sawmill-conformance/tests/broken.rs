@@ -33,7 +33,7 @@ mod log {
     use super::*;
 
     found! {
-        SkipsALateMessage: log_crowd::readers_that_follow_a_crowd_lose_nothing, "are readable after";
+        SkipsALateMessage: log_crowd::c1_readers_that_follow_a_crowd_lose_nothing, "are readable after";
         TurnsBatchesRound: log_append::messages_of_one_call_keep_their_order, "from its beginning";
         ReadsWhatIsNotDue: log_due::what_is_not_due_is_not_read, "from its beginning";
         GoesByItsOwnClock: log_due::the_callers_time_decides, "Promoted";
@@ -70,7 +70,7 @@ mod ledger {
     use super::*;
 
     found! {
-        IgnoresVersions: ledger_commit::a_stale_version_is_refused, "Conflict";
+        IgnoresVersions: ledger_commit::c11_a_stale_version_is_refused, "Conflict";
         ComparesBeforeItWrites: ledger_crowd::counting_together_loses_nothing, "count";
         LetsEveryoneCreate: ledger_commit::an_entry_is_created_once, "Conflict";
         BringsBackTheDeleted: ledger_commit::a_deleted_entry_stays_deleted, "Conflict";
