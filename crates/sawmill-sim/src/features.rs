@@ -109,6 +109,12 @@ features! {
     TopicDeleted = "topic-deleted",
     /// A message was trimmed.
     Trim = "trim",
+    /// A message was settled because it was cancelled.
+    Cancelled = "cancelled",
+    /// A message was given up, and its group only logs that.
+    OnlyLogged = "only-logged",
+    /// A worker was refused because the store has a format that its program does not understand.
+    Outdated = "outdated",
 }
 
 /// How often each feature was used.

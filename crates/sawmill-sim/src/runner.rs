@@ -58,6 +58,8 @@ pub struct Summary {
     pub starts: u64,
     /// How often a store's format was raised.
     pub formats_raised: u64,
+    /// How many histories have an end that does not count.
+    pub void: u64,
     /// Which faults struck.
     pub tally: Tally,
     /// Which features were used.
@@ -149,6 +151,7 @@ impl Summary {
         self.pushed += history.pushed;
         self.starts += history.starts;
         self.formats_raised += history.formats_raised;
+        self.void += u64::from(history.is_void);
         self.tally += &history.tally;
         self.features += &history.features;
         self.checks += &history.checks;

@@ -18,6 +18,7 @@ use crate::log::Found;
 use crate::message::{Message, MessageId};
 use crate::mill::Sawmill;
 use crate::observe::{TARGET, event};
+use crate::planted::{self, Bug};
 use crate::shard::ShardState;
 use crate::topic::{Lane, Topic};
 
@@ -79,6 +80,10 @@ impl Sawmill {
                 format!("topic {} has no message {id} (any more): there is nothing to cancel", topic.name);
             Error::new(ErrorKind::NotFound, what)
         })?;
+        let id = match planted::is(Bug::CancelsAnother) {
+            true => MessageId::from_u128(id.as_u128() + 1),
+            false => id,
+        };
         self.name_cancelled(&topic, id).await?;
         // A group that begins later has no entry yet: its workers look before their first grab.
         for group in self.groups_of(&topic).await? {

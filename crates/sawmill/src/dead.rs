@@ -12,6 +12,7 @@ use crate::ledger::{Commit, EntryKey, Write};
 use crate::log::{Record, Want};
 use crate::message::{Message, MessageId};
 use crate::mill::Sawmill;
+use crate::planted::{self, Bug};
 use crate::shard::{Fate, Grab, Report, Rules, ShardState};
 use crate::topic::{GroupName, Topic};
 
@@ -134,6 +135,7 @@ impl DeadLetters {
         if let Some(ids) = &ids {
             self.check_there(ids.clone()).await?;
         }
+        let ids = ids.filter(|_| !planted::is(Bug::ResendsAll));
         let wanted = |message: &Message| ids.as_ref().is_none_or(|ids| ids.contains(&message.origin()));
         self.take_all().await?;
         let mut decided = 0;
@@ -144,17 +146,19 @@ impl DeadLetters {
                 let messages = self.mill.log().reread(&self.dead, 0, &claim.span).await?;
                 let open = (0..).zip(messages).filter(|(index, _)| !claim.done.contains(*index));
                 let chosen: Vec<(u32, Message)> = open.filter(|(_, message)| wanted(message)).collect();
-                if decision == Decision::Resend && !chosen.is_empty() {
+                let resends = decision == Decision::Resend && !planted::is(Bug::ResendDrops);
+                if resends && !chosen.is_empty() {
                     self.resend_copies(chosen.iter().map(|(_, message)| message)).await?;
                 }
                 let indexes: Progress = chosen.iter().map(|(index, _)| *index).collect();
                 settled.push((claim.token, indexes));
             }
             let count: u64 = settled.iter().map(|(_, indexes)| indexes.len()).sum();
-            if count == 0 {
+            if count == 0 || (decision == Decision::Resend && planted::is(Bug::ResendUnnoted)) {
                 return Ok(decided);
             }
-            let fate = if decision == Decision::Resend { Fate::Retried } else { Fate::Dropped };
+            let resends = decision == Decision::Resend && !planted::is(Bug::ResendDrops);
+            let fate = if resends { Fate::Retried } else { Fate::Dropped };
             for (token, indexes) in settled.into_iter().filter(|(_, indexes)| !indexes.is_empty()) {
                 let report = Report { token, fates: [(fate, indexes)].into(), ..Report::default() };
                 // The claim is in the state that was just read, and is ours: settling it cannot be refused.
@@ -180,10 +184,7 @@ impl DeadLetters {
     async fn take_all(&self) -> Result<()> {
         loop {
             let (version, mut state) = self.state().await?;
-            let block = self.read(state.cursor.clone()).await?;
-            if block.messages.is_empty() {
-                return Ok(());
-            }
+            let Some(block) = self.read_some(state.cursor.clone()).await? else { return Ok(()) };
             let grab = Grab { span: block.span, end: block.end, count: block.messages.len() as u32 };
             // An unordered grab is never refused.
             let _ = state.grab(&keeper(), Rules::default(), &grab);
@@ -196,6 +197,21 @@ impl DeadLetters {
         let records =
             letters.map(|letter| Record::repeatable_in(self.mill.log(), &self.retry, letter.resent_copy()));
         self.mill.log().append(&self.retry, self.mill.env().wall(), records.collect()).await
+    }
+
+    /// The next letters after this position; none if there are no more. The log may answer that it has not looked yet.
+    async fn read_some(&self, mut after: crate::log::Position) -> Result<Option<crate::log::Block>> {
+        loop {
+            let block = self.read(after).await?;
+            if !block.messages.is_empty() {
+                return Ok(Some(block));
+            }
+            if !block.more || planted::is(Bug::EmptyBlockEndsResend) {
+                return Ok(None);
+            }
+            after = block.end;
+            self.mill.pause_briefly().await;
+        }
     }
 
     async fn read(&self, after: crate::log::Position) -> Result<crate::log::Block> {

@@ -30,7 +30,7 @@ pub enum ErrorKind {
     Full,
     /// What is stored is not what this version can read: a foreign or damaged file, or a newer schema.
     Corrupt,
-    /// A newer program has stored this, in a format that this one does not understand: upgrade it.
+    /// The stored data has a newer format than this program understands. Upgrade the program.
     Outdated,
     /// Messages that are to be read again are no longer in the log.
     Gone,

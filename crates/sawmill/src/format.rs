@@ -8,21 +8,22 @@
 //! than it has read the entry in. The write names the version that it was made from. So whoever replaces an entry has read it, and
 //! has understood it.
 //!
-//! **No living worker is left behind.** The store's format is raised in two steps: a new format is announced; then the members of
-//! all groups are listed, and only if all of them understand it, it becomes the store's. A worker that joins writes its member entry
-//! first and reads the store's format then. An old worker that joins meanwhile finds one of three things:
-//! - The new format: it leaves.
-//! - The announcement: it takes it back, and stays. The second step names the version of the announcement, so that only one of the
-//!   two is done. If that is the second step, the worker reads again, and leaves.
-//! - Neither: then it has read before the announcement. Its member entry was there before the members were listed, and is seen.
+//! **No live worker is left behind.** The store's format is raised in two steps. Step 1 announces the new format. Step 2 lists the
+//! members of all groups and makes the new format the store's format, if all of them understand it. A worker that joins writes its
+//! member entry first, and reads the store's format then. An old worker that joins meanwhile reads one of three states:
+//! - The new format: the worker leaves.
+//! - The announcement: the worker withdraws it, and stays. Step 2 and the withdrawal both expect the version of the announcement, so
+//!   only one of them succeeds. If step 2 wins, the worker reads the format again, and leaves.
+//! - Neither: the worker has read before the announcement. Its member entry is older than the listing, so step 2 sees it.
 //!
-//! A worker that was declared dead, and a program of a version that knew no formats, may be there when the format is raised. They
-//! cannot read entries of the new format. Entries that nobody has written in it yet they may write in the old one.
+//! Two kinds of program may still be running when the format is raised: a worker that was declared dead, and a version that predates
+//! formats. Neither can read an entry in the new format. Both may still write an entry that is in the old format.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Commit, Entry, EntryKey, Version, Write};
@@ -38,7 +39,7 @@ use crate::shard::ShardState;
 pub struct Format(u32);
 
 impl Format {
-    /// That of stores and programs that do not speak of formats.
+    /// The format of stores and programs that predate format numbers.
     pub const FIRST: Self = Self(1);
     /// The newest that this program understands.
     pub const NEWEST: Self = Self(1);
@@ -76,13 +77,26 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// The error of a program that is older than something: `what` says what, and that it has `format`.
+/// Error: `what`, such as "the store has", is followed by a format that is newer than this program understands.
 pub(crate) fn outdated(what: impl std::fmt::Display, format: Format, understood: Format) -> Error {
     let program = env!("CARGO_PKG_VERSION");
     let what = format!(
-        "{what} format {format}, and this program (sawmill {program}) understands formats up to {understood}: upgrade it"
+        "{what} format {format}, and this program (sawmill {program}) understands formats up to {understood}: upgrade the program"
     );
     Error::new(ErrorKind::Outdated, what)
+}
+
+/// The error of an entry that has no format and cannot be decoded. If it is JSON, a newer program has written it.
+pub(crate) fn unreadable(key: &EntryKey, error: serde_json::Error) -> Error {
+    let kind = match error.classify() {
+        Category::Data => ErrorKind::Outdated,
+        _ => ErrorKind::Corrupt,
+    };
+    let program = env!("CARGO_PKG_VERSION");
+    let what = format!(
+        "ledger entry {key} cannot be decoded by this program (sawmill {program}): upgrade the program if a newer version wrote the entry"
+    );
+    Error::new(kind, what).caused_by(error)
 }
 
 /// What an open store knows of formats.
@@ -101,7 +115,8 @@ impl Default for Formats {
 
 /// The store's format, as its entry says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-struct Stored {
+#[serde(deny_unknown_fields)]
+struct StoredFormat {
     format: Format,
     /// The format that was announced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,7 +133,7 @@ impl Sawmill {
         self
     }
 
-    /// The store's format, as this program last saw it: what older programs have to understand to use the store.
+    /// Returns the store's format, as this program last read it. A program must understand this format to use the store.
     pub fn format(&self) -> Format {
         Format(self.formats().seen.load(Ordering::Relaxed))
     }
@@ -126,6 +141,12 @@ impl Sawmill {
     /// The newest format that this program understands.
     pub(crate) fn understood(&self) -> Format {
         Format(self.formats().understood.load(Ordering::Relaxed))
+    }
+
+    /// What the member entries of this program say that it understands.
+    pub(crate) fn declared_format(&self) -> Format {
+        let Format(understood) = self.understood();
+        Format(if planted::is(Bug::OverstatesFormat) { understood + 1 } else { understood })
     }
 
     /// What an entry says of a shard.
@@ -149,26 +170,26 @@ impl Sawmill {
 
     /// An error if the store has a format that this program does not understand.
     pub(crate) async fn check_format(&self) -> Result<()> {
-        self.understand(&self.stored_format().await?.1)
+        self.refuse_newer_format(&self.stored_format().await?.1)
     }
 
-    fn understand(&self, stored: &Stored) -> Result<()> {
+    fn refuse_newer_format(&self, stored: &StoredFormat) -> Result<()> {
         match stored.format > self.understood() {
             true => Err(outdated("the store has", stored.format, self.understood())),
             false => Ok(()),
         }
     }
 
-    /// As [`check_format`](Sawmill::check_format), for a worker whose member entry is written. If it stays, the store does not get
-    /// a format that it does not understand.
+    /// Checks the format for a worker that has just written its member entry, and withdraws an announced format that this program
+    /// does not understand. After `Ok`, the store's format is not raised beyond what the worker understands while it is a member.
     pub(crate) async fn check_member_format(&self) -> Result<()> {
         loop {
             let (expect, stored) = self.stored_format().await?;
-            self.understand(&stored)?;
+            self.refuse_newer_format(&stored)?;
             if stored.next.is_none_or(|next| next <= self.understood()) {
                 return Ok(());
             }
-            match self.write_format(expect, Stored { next: None, ..stored }).await? {
+            match self.write_format(expect, StoredFormat { next: None, ..stored }).await? {
                 Commit::Done(_) => return Ok(()),
                 // Raised, or taken back by another, or nobody knows: look again.
                 Commit::Conflict => {}
@@ -184,50 +205,51 @@ impl Sawmill {
 
     /// Raises the store's format to the newest that this program understands, if every member of every group understands it.
     /// `sightings` are what was seen of those that do not: the silent among them are declared dead, since there may be nobody
-    /// left in their groups to do so.
+    /// left in their groups to do so. Returns the members that are in the way.
     pub(crate) async fn raise_format(
         &self,
         sightings: &mut Sightings,
         ttl: std::time::Duration,
-    ) -> Result<()> {
+    ) -> Result<Vec<EntryKey>> {
         loop {
             let (expect, stored) = self.stored_format().await?;
             let target = stored.next.unwrap_or(self.understood());
-            if stored.format >= target && stored.next.is_none() {
-                return Ok(());
+            if target > self.understood() || (stored.format >= target && stored.next.is_none()) {
+                return Ok(Vec::new());
             }
             // The members are listed after the announcement was read.
-            if target > self.understood() || !self.all_understand(target, sightings, ttl).await? {
-                return Ok(());
+            let old = self.members_older_than(target, sightings, ttl).await?;
+            if !old.is_empty() && !planted::is(Bug::FormatTooSoon) {
+                return Ok(old);
             }
             let write = match stored.next {
-                None => Stored { next: Some(target), ..stored },
-                Some(_) => Stored { format: target.max(stored.format), next: None },
+                None => StoredFormat { next: Some(target), ..stored },
+                Some(_) => StoredFormat { format: target.max(stored.format), next: None },
             };
             if !matches!(self.write_format(expect, write).await?, Commit::Done(_)) {
-                // Another did something, or nobody knows: the next look tells.
-                return Ok(());
+                // Conflict or unknown outcome: the next check reads the entry again.
+                return Ok(Vec::new());
             }
             if write.next.is_none() {
                 self.saw_format(write.format);
                 tracing::info!(format = write.format.0, "the store's format was raised");
-                return Ok(());
+                return Ok(Vec::new());
             }
         }
     }
 
-    async fn write_format(&self, expect: Option<Version>, stored: Stored) -> Result<Commit> {
+    async fn write_format(&self, expect: Option<Version>, stored: StoredFormat) -> Result<Commit> {
         let value = serde_json::to_vec(&stored).unwrap_or_default();
         self.ledger().commit(Write { key: EntryKey::format(), expect, value: Some(value.into()) }).await
     }
 
-    /// True if every member of every group understands this format.
-    async fn all_understand(
+    /// The living members of all groups that do not understand this format.
+    async fn members_older_than(
         &self,
         format: Format,
         sightings: &mut Sightings,
         ttl: std::time::Duration,
-    ) -> Result<bool> {
+    ) -> Result<Vec<EntryKey>> {
         let is_old =
             |entry: &Entry| Member::decode(entry).map_or(Format::FIRST, |member| member.format) < format;
         let mut old = self.ledger().list(&EntryKey::all_members()).await?;
@@ -239,16 +261,14 @@ impl Sawmill {
                 old.retain(|entry| entry.key != silent.key);
             }
         }
-        Ok(old.is_empty() || planted::is(Bug::FormatTooSoon))
+        Ok(old.into_iter().map(|entry| entry.key).collect())
     }
 
-    async fn stored_format(&self) -> Result<(Option<Version>, Stored)> {
+    async fn stored_format(&self) -> Result<(Option<Version>, StoredFormat)> {
         let key = EntryKey::format();
-        let Some(entry) = self.ledger().get(&key).await? else { return Ok((None, Stored::default())) };
-        let stored: Stored = serde_json::from_slice(&entry.value).map_err(|error| {
-            let what = format!("ledger entry {key} does not say which format the store has");
-            Error::new(ErrorKind::Corrupt, what).caused_by(error)
-        })?;
+        let Some(entry) = self.ledger().get(&key).await? else { return Ok((None, StoredFormat::default())) };
+        let stored: StoredFormat =
+            serde_json::from_slice(&entry.value).map_err(|error| unreadable(&key, error))?;
         self.saw_format(stored.format);
         Ok((Some(entry.version), stored))
     }

@@ -71,12 +71,12 @@ fn text(state: &ShardState) -> String {
     String::from_utf8(state.encode().to_vec()).unwrap()
 }
 
-async fn stored(mill: &Sawmill) -> Stored {
+async fn stored(mill: &Sawmill) -> StoredFormat {
     mill.stored_format().await.unwrap().1
 }
 
 async fn announce(mill: &Sawmill, format: Format) {
-    let write = Stored { format: Format::FIRST, next: Some(format) };
+    let write = StoredFormat { format: Format::FIRST, next: Some(format) };
     assert!(matches!(mill.write_format(None, write).await, Ok(Commit::Done(_))));
 }
 
@@ -170,7 +170,7 @@ async fn the_format_is_raised_when_the_last_old_worker_has_left() {
     let second = there.worker(new, "g").await.unwrap();
     there.stop(first).await;
     kit.advance(20 * TTL).await;
-    assert_eq!(stored(new).await, Stored::default(), "in another group there is an old one");
+    assert_eq!(stored(new).await, StoredFormat::default(), "in another group there is an old one");
     there.stop(other_group).await;
     there.is_raised().await;
 
@@ -218,21 +218,21 @@ async fn an_old_worker_that_joins_takes_an_announcement_back() {
     let Shared { old, new, .. } = &there;
     announce(new, Format::NEXT).await;
     let joined = there.worker(old, "g").await.unwrap();
-    assert_eq!(stored(new).await, Stored::default());
+    assert_eq!(stored(new).await, StoredFormat::default());
     new.raise_format(&mut Sightings::default(), TTL).await.unwrap();
-    assert_eq!(stored(new).await, Stored::default());
+    assert_eq!(stored(new).await, StoredFormat::default());
     there.stop(joined).await;
     new.raise_format(&mut Sightings::default(), TTL).await.unwrap();
-    assert_eq!(stored(new).await, Stored { format: Format::NEXT, next: None });
+    assert_eq!(stored(new).await, StoredFormat { format: Format::NEXT, next: None });
 }
 
 #[tokio::test]
-async fn what_was_taken_back_is_not_raised_by_one_who_has_read_it_before() {
+async fn a_withdrawn_announcement_is_not_raised_by_an_earlier_reader() {
     let Shared { old, new, .. } = Shared::open().await;
     announce(&new, Format::NEXT).await;
     let (read, _) = new.stored_format().await.unwrap();
     old.check_member_format().await.unwrap();
-    let raised = new.write_format(read, Stored { format: Format::NEXT, next: None }).await.unwrap();
+    let raised = new.write_format(read, StoredFormat { format: Format::NEXT, next: None }).await.unwrap();
     assert_eq!(raised, Commit::Conflict);
 }
 
@@ -257,10 +257,22 @@ async fn an_old_member_that_is_dead_holds_nothing_up() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_say_its_format_is_not_opened() {
-    let Shared { memory, old, .. } = Shared::open().await;
-    memory.commit(Write { key: EntryKey::format(), expect: None, value: Some("{}".into()) }).await.unwrap();
-    let error = old.check_format().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(error.to_string().contains("store/format"), "{error}");
+async fn a_format_that_cannot_be_decoded_is_an_error() {
+    for (value, kind) in [
+        ("{}", ErrorKind::Outdated),
+        (r#"{"format":1,"a newer field":1}"#, ErrorKind::Outdated),
+        ("{", ErrorKind::Corrupt),
+    ] {
+        let Shared { memory, old, .. } = Shared::open().await;
+        memory
+            .commit(Write { key: EntryKey::format(), expect: None, value: Some(value.into()) })
+            .await
+            .unwrap();
+        let error = old.check_format().await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{value}");
+        assert!(
+            error.to_string().contains("store/format") && error.to_string().contains("upgrade"),
+            "{error}"
+        );
+    }
 }

@@ -14,7 +14,7 @@ use crate::checkup::Finding;
 use crate::error::Result;
 use crate::log::Hints;
 use crate::message::MessageId;
-use crate::topic::{GroupName, Topic};
+use crate::topic::{GroupName, Topic, TopicName};
 
 /// Who has done what: small entries, versioned, changed by compare-and-set.
 ///
@@ -154,10 +154,20 @@ impl EntryKey {
         Self(format!("shards/{}/{group}/", topic.uid))
     }
 
-    /// Before everything that is kept about a topic or a lane.
-    pub fn all_of(topic: &Topic) -> [EntryKey; 7] {
+    /// Before everything that is kept about the topic or lane with this uid.
+    pub fn all_of(uid: &str) -> [EntryKey; 7] {
         ["groups", "shards", "duties", "cancels", "pauses", "uniques", "schedules"]
-            .map(|kind| Self(format!("{kind}/{}/", topic.uid)))
+            .map(|kind| Self(format!("{kind}/{uid}/")))
+    }
+
+    /// A topic or a lane that is being deleted: what else is kept about it is to go.
+    pub fn deletion(topic: &Topic) -> Self {
+        Self(format!("deletions/{}/{}", topic.name.base(), topic.uid))
+    }
+
+    /// Before all deletions of topics of this name, and of their lanes.
+    pub fn deletions(name: &TopicName) -> Self {
+        Self(format!("deletions/{}/", name.base()))
     }
 
     /// A message of a topic that was cancelled.

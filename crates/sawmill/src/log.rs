@@ -147,7 +147,7 @@ impl Record {
 
     fn repeated(topic: &Topic, message: Message, shard_of: impl Fn(&[u8], u16) -> u16) -> Self {
         let id = message.id.as_u128().to_be_bytes();
-        let key = message.key.as_deref().filter(|_| !planted::is(Bug::KeyForgotten));
+        let key = message.key.as_deref().filter(|_| !planted::is(Bug::ShardIgnoresKey));
         let shard = shard_of(key.unwrap_or(&id), topic.shards);
         Self { shard, message, repeatable: true }
     }

@@ -132,7 +132,8 @@ impl Sightings {
                 Some(seen) if seen.version == entry.version => seen.since,
                 _ => now,
             };
-            let ttl = Member::decode(entry).map_or(ttl, |member| Duration::from_millis(member.ttl_ms));
+            let own = Member::decode(entry).ok().filter(|_| !planted::is(Bug::OwnTtlForAll));
+            let ttl = own.map_or(ttl, |member| Duration::from_millis(member.ttl_ms));
             let ttl = match () {
                 () if planted::is(Bug::HastyDeath) => ttl / 2,
                 () if planted::is(Bug::SlowDeath) => ttl * 2 + Duration::from_secs(4),

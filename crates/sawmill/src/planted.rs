@@ -75,7 +75,7 @@ bugs! {
     /// The store's format is raised although a living member does not understand the new one.
     FormatTooSoon by 16,
     /// A worker that joins does not look whether it understands the store's format.
-    FormatUnseen by 16,
+    FormatNotChecked by 16,
     /// A message is given up one failure before its retries are used up.
     GivesUpEarly by 17,
     /// What was given back under at-most-once, and never started, is taken for lost.
@@ -89,19 +89,19 @@ bugs! {
     /// A retry is due after four times its backoff.
     RetriedLate by 18,
     /// A message that snoozes in place is ready again at once.
-    SnoozesInVain by 18,
+    SnoozeIgnored by 18,
     /// Messages that may be appended twice are spread by their ids, also if they have a key.
-    KeyForgotten by 19,
+    ShardIgnoresKey by 19,
     /// Retries count as dead letters.
     CountsSwapped by 10,
     /// A worker is declared dead after twice its TTL and four seconds.
     SlowDeath by 11,
     /// The name of a unique message that became a dead letter is not given back.
-    DeadKeepTheirNames by 12,
+    DeadNameNotFreed by 12,
     /// A name is given back only if its pusher could say that the message is in the log.
-    UnsureKeepTheirNames by 12,
+    UnsureNameNotFreed by 12,
     /// A name that is reserved is taken for one whose message is in the log.
-    ReservedIsThere by 1,
+    ReservedNameIsPushed by 1,
     /// What is in hand is not looked through when messages are cancelled.
     CancelledInHandRuns by 13,
     /// A seek leaves the last shard where it is.
@@ -111,7 +111,7 @@ bugs! {
     /// Nothing is ever trimmed.
     TrimsNothing by 20,
     /// A topic is trimmed without regard to its retention.
-    TrimsYoung by 20,
+    TrimIgnoresRetention by 20,
     /// A topic is trimmed up to the cursors, without regard to open claims.
     TrimsClaimed by 1,
     /// What is done and not reported does not count as claimed.
@@ -123,13 +123,13 @@ bugs! {
     /// A producer acknowledges messages before they are appended.
     AckBeforeAppend by 1,
     /// A message that follows from another gets a new id each time.
-    FollowsAnew by 2,
+    FollowerIdRandom by 2,
     /// A message whose handler took too long stays in hand, and is neither run again nor settled.
-    LateStaysInHand by 11,
+    TimedOutStaysInHand by 11,
     /// The lease lasts as long as the TTL, whatever the speed of clocks.
     NoLeaseMargin by 4,
     /// A claim that a crash of the store has brought back is left to its worker, who has closed it.
-    UndoneForgotten by 11,
+    ReopenedClaimIgnored by 11,
     /// A worker with a journal takes over what its former life had claimed as if nothing had been started.
     RecoveredRunsAgain by 3,
     /// A name that is taken for a time stays taken when that is over.
@@ -137,21 +137,55 @@ bugs! {
     /// The limit of each key is not looked at.
     KeyLimitIgnored by 15,
     /// Of the ticks that were missed all are pushed, where only the latest should be.
-    MissedAreAllPushed by 2,
+    AllMissedTicksPushed by 2,
     /// A claim that kills its workers is run again and again.
     NeverBuried by 4,
     /// A topic is deleted without the lanes of its groups.
     LanesOutliveTheirTopic by 2,
     /// A topic is deleted without the lanes that a worker made anew meanwhile.
-    LanesAnewAreLeft by 2,
+    RecreatedLanesRemain by 2,
     /// A worker says that it is drained although it has messages in hand.
-    DrainedInHaste by 11,
+    DrainedTooEarly by 11,
     /// Of the ticks that were missed none is pushed, where the latest should be.
-    MissedAreForgotten by 1,
+    NoMissedTickPushed by 1,
     /// Of the ticks that were missed the oldest is pushed, where the latest should be.
-    OldestIsPushed by 2,
+    OldestTickPushed by 2,
+    /// Every message is given up instead of being started.
+    GivesEverythingUp by 17,
+    /// The deaths of the workers that held a claim are not counted.
+    DeathsUncounted by 4,
+    /// Cancelled messages count as dropped.
+    CancelledCountsAsDropped by 10,
+    /// Dead letters count as dropped.
+    DeadCountsAsDropped by 10,
+    /// Another message is cancelled than the one that was asked for.
+    CancelsAnother by 13,
+    /// Where one dead letter is to be sent back, all are.
+    ResendsAll by 1,
+    /// A dead letter is sent back, and that is not noted.
+    ResendUnnoted by 1,
+    /// A dead letter that is to be sent back is dropped.
+    ResendDrops by 1,
+    /// Letters that the log has not looked for yet are taken for none when all are to be sent back.
+    EmptyBlockEndsResend by 1,
+    /// A retry has no due time.
+    RetryWithoutDue by 18,
+    /// A failed message that waits in place is ready again at once.
+    WaitsInVain by 18,
+    /// A claim that was adopted is never run.
+    AdoptedIsNotRun by 11,
+    /// A worker judges others by its own TTL.
+    OwnTtlForAll by 11,
+    /// Claims under at-most-once are written so that a crash of the store may undo them.
+    LightUnderOnce by 3,
+    /// A name that is taken for a time is free after half of it.
+    PeriodEndsEarly by 12,
+    /// A worker says that it understands a newer format than it does.
+    OverstatesFormat by 16,
+    /// A schedule stops when a tick was missed.
+    StopsTicking by 1,
     /// Ticks that are older than a minute are pushed, where they should be left out.
-    SkipsNothing by 2,
+    OldTicksPushed by 2,
 }
 
 #[cfg(feature = "planted")]

@@ -65,7 +65,7 @@ impl Sawmill {
         #[cfg(feature = "otel")]
         crate::otel::carry(&mut message.headers);
         self.log().capabilities().check(&message)?;
-        if followed.is_some() && planted::is(Bug::FollowsAnew) {
+        if followed.is_some() && planted::is(Bug::FollowerIdRandom) {
             message.id = id;
         }
         Ok(Checked { message, unique, repeated: followed.is_some() })

@@ -159,16 +159,20 @@ impl Schedule {
         if self.next(last).is_none_or(|next| next > now) {
             return due;
         }
-        if self.missed == Missed::Skip && !planted::is(Bug::SkipsNothing) {
+        let second = self.next(last).and_then(|first| self.next(first));
+        if planted::is(Bug::StopsTicking) && second.is_some_and(|second| second <= now) {
+            return due;
+        }
+        if self.missed == Missed::Skip && !planted::is(Bug::OldTicksPushed) {
             due.last = last.max(now - SKIPPED_AFTER);
         }
         let due_by = |after| self.next(after).filter(|tick| *tick <= now);
-        let missed = if planted::is(Bug::MissedAreAllPushed) { Missed::All } else { self.missed };
+        let missed = if planted::is(Bug::AllMissedTicksPushed) { Missed::All } else { self.missed };
         match missed {
-            Missed::Once if planted::is(Bug::MissedAreForgotten) => {
+            Missed::Once if planted::is(Bug::NoMissedTickPushed) => {
                 due.last = self.latest(last, now).unwrap_or(last)
             }
-            Missed::Once if planted::is(Bug::OldestIsPushed) => due.ticks.extend(due_by(last)),
+            Missed::Once if planted::is(Bug::OldestTickPushed) => due.ticks.extend(due_by(last)),
             Missed::Once => due.ticks.extend(self.latest(last, now)),
             Missed::All | Missed::Skip => {
                 let ticks = std::iter::successors(due_by(due.last), |tick| due_by(*tick));

@@ -72,13 +72,13 @@ pub struct ShardState {
 /// The value of an entry in a format after the first. Programs that know no formats miss the fields of a state in it, and refuse it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Newer<State> {
+struct WrappedState<State> {
     format: Format,
     state: State,
 }
 
 /// How the value of an entry in a format after the first begins.
-const NEWER: &[u8] = br#"{"format":"#;
+const WRAPPED_PREFIX: &[u8] = br#"{"format":"#;
 
 /// How many messages met which end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -102,6 +102,8 @@ impl Tally {
         let counter = match fate {
             Fate::Done => &mut self.done,
             Fate::Retried if planted::is(Bug::CountsSwapped) => &mut self.dead,
+            Fate::Cancelled if planted::is(Bug::CancelledCountsAsDropped) => &mut self.dropped,
+            Fate::Dead if planted::is(Bug::DeadCountsAsDropped) => &mut self.dropped,
             Fate::Retried => &mut self.retried,
             Fate::Dead => &mut self.dead,
             Fate::Dropped => &mut self.dropped,
@@ -184,7 +186,7 @@ pub enum Refusal {
 impl ShardState {
     /// The state in an entry's value; no panic on whatever is stored there.
     pub fn decode(key: &EntryKey, value: &[u8]) -> Result<Self> {
-        let state = Self::parse(value).map_err(|error| misunderstood(key, value, error))?;
+        let state = Self::parse(value).map_err(|error| undecodable(key, value, error))?;
         if state.format > Format::DECODED {
             return Err(too_new(key, state.format));
         }
@@ -206,10 +208,10 @@ impl ShardState {
     }
 
     fn parse(value: &[u8]) -> serde_json::Result<Self> {
-        if !value.starts_with(NEWER) {
+        if !value.starts_with(WRAPPED_PREFIX) {
             return serde_json::from_slice(value);
         }
-        let Newer { format, state } = serde_json::from_slice::<Newer<Self>>(value)?;
+        let WrappedState { format, state } = serde_json::from_slice::<WrappedState<Self>>(value)?;
         Ok(Self { format, ..state })
     }
 
@@ -218,7 +220,7 @@ impl ShardState {
         // The type has string keys and plain values only, so that writing it cannot fail.
         let value = match self.format.is_first() {
             true => serde_json::to_vec(self),
-            false => serde_json::to_vec(&Newer { format: self.format, state: self }),
+            false => serde_json::to_vec(&WrappedState { format: self.format, state: self }),
         };
         value.unwrap_or_default().into()
     }
@@ -319,7 +321,7 @@ impl ShardState {
     ) -> Vec<Claim> {
         let is_orphan = |owner: Option<&WorkerId>| owner != Some(worker) && wanted(owner);
         self.take_over(worker, rules, most, is_orphan, |claim| {
-            claim.deaths = claim.deaths.saturating_add(1);
+            claim.deaths = claim.deaths.saturating_add(u32::from(!planted::is(Bug::DeathsUncounted)));
             claim.lost |= claim.once && !planted::is(Bug::LostRunsAgain);
         })
     }
@@ -410,7 +412,7 @@ fn too_new(key: &EntryKey, format: Format) -> Error {
 }
 
 /// The error of an entry whose value cannot be read: by its format, if that is too new.
-fn misunderstood(key: &EntryKey, value: &[u8], error: serde_json::Error) -> Error {
+fn undecodable(key: &EntryKey, value: &[u8], error: serde_json::Error) -> Error {
     #[derive(Deserialize)]
     struct Declared {
         #[serde(default)]
@@ -421,8 +423,8 @@ fn misunderstood(key: &EntryKey, value: &[u8], error: serde_json::Error) -> Erro
         return too_new(key, format);
     }
     let what = format!(
-        "ledger entry {key}, in format {format}, cannot be understood by this program (sawmill {}), which understands formats up \
-         to {}: upgrade it, if a newer one has written this",
+        "ledger entry {key} in format {format} cannot be decoded: this program (sawmill {}) understands formats up to {}; upgrade \
+         the program if a newer version wrote the entry",
         env!("CARGO_PKG_VERSION"),
         Format::NEWEST
     );

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::clock::{Moment, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format;
 use crate::ledger::{Commit, Entry, EntryKey, Write};
 use crate::log::Record;
 use crate::message::{MessageId, Push};
@@ -107,7 +108,7 @@ impl Stored {
     }
 
     fn decode(entry: &Entry) -> Result<Self> {
-        serde_json::from_slice(&entry.value).map_err(|error| unreadable(&entry.key).caused_by(error))
+        serde_json::from_slice(&entry.value).map_err(|error| format::unreadable(&entry.key, error))
     }
 
     fn encode(&self) -> Bytes {
@@ -127,7 +128,12 @@ impl Stored {
         let timing = match (&self.cron, &self.zone, self.every_ms) {
             (Some(cron), Some(zone), None) => Timing::cron(cron.clone(), zone.clone())?,
             (None, None, Some(millis)) => Timing::every(Duration::from_millis(millis))?,
-            _ => return Err(unreadable(key)),
+            _ => {
+                let what = format!(
+                    "ledger entry {key} does not say when its schedule ticks: add the schedule again"
+                );
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
         };
         let mut message = Push::new(self.payload.bytes());
         message.key = self.key.as_ref().map(Written::bytes);
@@ -135,11 +141,6 @@ impl Stored {
         let schedule = Schedule::new(key.last().to_owned(), timing)?.message(message).missed(self.missed);
         Ok(Some(Scheduled { schedule, last: self.last }))
     }
-}
-
-fn unreadable(key: &EntryKey) -> Error {
-    let what = format!("ledger entry {key} cannot be understood; was it written by a newer version?");
-    Error::new(ErrorKind::Corrupt, what)
 }
 
 impl Sawmill {

@@ -35,7 +35,7 @@ impl Sawmill {
         if planted::is(Bug::TrimsNothing) {
             return Ok(0);
         }
-        let young = planted::is(Bug::TrimsYoung);
+        let young = planted::is(Bug::TrimIgnoresRetention);
         let before = self.env().wall() - if young { Duration::ZERO } else { topic.retention };
         let groups = self.groups_of(topic).await?;
         let mut dropped = 0;

@@ -10,10 +10,10 @@ use sawmill::shard::ShardState;
 use sawmill::topic::{Lane, Topic};
 use sawmill::{Message, MessageId, Token};
 
-use super::formats::Formats;
+use super::formats::FormatHistory;
 use super::invariant::{Checks, Invariant, Violation};
 use super::messages::Pushed;
-use super::relief::Bereft;
+use super::relief::ClaimOfDeadWorker;
 use super::seeks::Seek;
 use crate::control::NodeId;
 use crate::features::Feature;
@@ -98,6 +98,8 @@ pub(super) struct Mirror {
     pub(super) sent_at: Duration,
     /// Numbers of messages of claims that were taken from an owner, and how often.
     pub(super) superseded: BTreeMap<u64, u32>,
+    /// The same by the pass of the claim: how many workers died holding it.
+    pub(super) deaths: BTreeMap<(u32, u64), u32>,
     /// The tokens of claims that were opened by a grab, and not adopted.
     pub(super) grabbed: BTreeSet<Token>,
 }
@@ -207,12 +209,16 @@ pub struct Book {
     pub(super) paused: BTreeMap<(usize, String), Duration>,
     /// Those that were paused since faults ended, if only for a while.
     pub(super) held_up: BTreeSet<(usize, String)>,
+    /// Messages that somebody wants to cancel.
+    pub(super) to_cancel: BTreeSet<MessageId>,
     /// Messages that the ledger names as cancelled.
     pub(super) unwanted: BTreeSet<MessageId>,
     /// Those whose cancellation was acknowledged: when, and the last token of each shard at that moment.
     pub(super) cancelled: BTreeMap<MessageId, (Duration, BTreeMap<String, Token>)>,
     /// What became of dead letters, by the topics of their lanes.
     pub(super) letters: BTreeMap<usize, super::letters::Letters>,
+    /// Dead letters on which a person may have decided.
+    pub(super) unsure_letters: BTreeSet<Place>,
     /// Messages that the log must not have twice, by number, however often they are pushed.
     pub(super) once_in_the_log: BTreeSet<usize>,
     /// What is known of names that are taken for a time.
@@ -236,12 +242,12 @@ pub struct Book {
     /// How often the cursor of a shard was moved by a person.
     pub(super) passes: BTreeMap<String, u32>,
     /// What the workers held that died in calm weather.
-    pub(super) bereft: Vec<Bereft>,
+    pub(super) claims_of_dead: Vec<ClaimOfDeadWorker>,
     /// The time, simulated and by the world's wall clock.
     pub(super) now: Duration,
     pub(super) wall: Timestamp,
     /// The formats of the store, its entries and its members.
-    pub(super) formats: Formats,
+    pub(super) formats: FormatHistory,
     /// A trim that was under way when a person sent a group back has dropped messages that are to be read again. They were settled
     /// before, and their retention is over; how often they run now is not promised.
     pub(super) is_void: bool,
@@ -271,9 +277,11 @@ impl Book {
             doubled: BTreeSet::new(),
             paused: BTreeMap::new(),
             held_up: BTreeSet::new(),
+            to_cancel: BTreeSet::new(),
             unwanted: BTreeSet::new(),
             cancelled: BTreeMap::new(),
             letters: BTreeMap::new(),
+            unsure_letters: BTreeSet::new(),
             periods: Default::default(),
             ticking: BTreeMap::new(),
             lasting: Default::default(),
@@ -285,16 +293,21 @@ impl Book {
             key_shards: BTreeMap::new(),
             seeks: Vec::new(),
             passes: BTreeMap::new(),
-            bereft: Vec::new(),
+            claims_of_dead: Vec::new(),
             now: Duration::ZERO,
             wall: Timestamp::from_millis(0),
-            formats: Formats::default(),
+            formats: FormatHistory::default(),
             is_void: false,
             used: Vec::new(),
             checks: Checks::default(),
             violation: None,
             is_news: false,
         }
+    }
+
+    /// True if what was found since does not count; see the field.
+    pub fn is_void(&self) -> bool {
+        self.is_void
     }
 
     /// Tells the time: what is noted from now on happens then.
@@ -336,6 +349,11 @@ impl Book {
     pub fn acknowledged_ids(&self) -> Vec<(String, MessageId)> {
         let told = |pushed: &Pushed| Some((pushed.intent.topic.clone(), pushed.acknowledged?));
         self.pushed.iter().filter(|pushed| !pushed.is_deleted).filter_map(told).collect()
+    }
+
+    /// Somebody is about to cancel a message.
+    pub fn cancel_begins(&mut self, id: MessageId) {
+        self.to_cancel.insert(id);
     }
 
     /// A cancellation was acknowledged: no claim that is opened or adopted from now on may start this message.

@@ -2,11 +2,9 @@
 
 use sawmill::{Message, MessageId};
 
-use super::book::{Book, How};
+use super::book::{Book, How, Mirror};
+use super::burial::MOST_DEATHS;
 use super::invariant::Invariant;
-
-/// After so many deaths of the workers that held a message it is given up: it is likely to be what killed them.
-const MOST_DEATHS: u32 = 10;
 
 impl Book {
     /// Invariant 17, for a dead letter that has just come into the log.
@@ -31,27 +29,48 @@ impl Book {
         let gave_up = self.ends_of(group, origin).any(|how| how == Some(How::GaveUp));
         let failures = self.ends_of(group, origin).filter(|how| *how == Some(How::Failed)).count();
         let started = self.ends_of(group, origin).any(|how| how != Some(How::Done));
-        let deaths = self.deaths(group, origin);
-        let once = rules.once && (started || deaths > 0);
+        let taken = self.most_at_a_place(group, origin, |mirror| {
+            mirror.superseded.iter().map(|(number, times)| (*number, *times)).collect()
+        });
+        let deaths = self.most_at_a_place(group, origin, |mirror| {
+            mirror.deaths.iter().map(|((_, number), times)| (*number, *times)).collect()
+        });
+        let once = rules.once && (started || taken > 0);
         gave_up || failures > rules.retries as usize || once || deaths >= MOST_DEATHS
     }
 
-    /// How the runs of a message ended, in the order of their starts.
+    /// How the runs of a message ended, in the order of their starts. Those before a person sent its dead letter back do not count, where
+    /// it can be told which these are.
     fn ends_of(&self, group: usize, origin: MessageId) -> impl Iterator<Item = Option<How>> + '_ {
-        let runs = self.handled.get(&(group, origin)).map_or(&[][..], |handling| &handling.runs);
-        runs.iter().map(|run| self.runs[run.0].how)
+        let handling = self.handled.get(&(group, origin));
+        let runs = handling.map_or(&[][..], |handling| &handling.runs);
+        let topic = self.origins.get(&origin).map(|number| self.pushed[*number].intent.topic.as_str());
+        let repeated = self.doubled.contains(&origin)
+            || self.lasting.is_needed
+            || topic.is_none_or(|topic| self.was_sent_elsewhere(topic, group));
+        let life = handling.filter(|_| !repeated).and_then(|handling| {
+            let (begins, _) = handling.lives.last()?;
+            handling.retries.get(begins - 1..)
+        });
+        let runs = runs.iter().map(|run| &self.runs[run.0]);
+        runs.filter(move |run| life.is_none_or(|copies| copies.contains(&run.id))).map(|run| run.how)
     }
 
-    /// How often a claim on this message, or on a copy of it, was taken from its owner: the most for one place.
-    fn deaths(&self, group: usize, origin: MessageId) -> u32 {
+    /// The most of these counts, which go by the number of a place, among the places of a message and its copies.
+    fn most_at_a_place(
+        &self,
+        group: usize,
+        origin: MessageId,
+        counts: impl Fn(&Mirror) -> Vec<(u64, u32)>,
+    ) -> u32 {
         let mirrors = self.mirrors.values().filter(|mirror| mirror.group == group);
-        let deaths = mirrors.flat_map(|mirror| {
-            let of_it = |number: &u64| {
+        let found = mirrors.flat_map(|mirror| {
+            let of_it = |(number, _): &(u64, u32)| {
                 let lying = self.places.get(&(mirror.topic, mirror.shard, *number));
                 lying.is_some_and(|lying| lying.origin == origin)
             };
-            mirror.superseded.iter().filter(move |(number, _)| of_it(number)).map(|(_, times)| *times)
+            counts(mirror).into_iter().filter(of_it).map(|(_, times)| times).collect::<Vec<_>>()
         });
-        deaths.max().unwrap_or(0)
+        found.max().unwrap_or(0)
     }
 }

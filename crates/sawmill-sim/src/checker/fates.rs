@@ -5,6 +5,7 @@ use sawmill::shard::{Fate, Tally};
 use super::book::Book;
 use super::invariant::Invariant;
 use super::shards::Change;
+use crate::features::Feature;
 
 pub(super) const ALL: [Fate; 5] = [Fate::Done, Fate::Retried, Fate::Dead, Fate::Dropped, Fate::Cancelled];
 
@@ -20,6 +21,11 @@ impl Book {
             let (before, now) = (count(&old, *fate), count(&new, *fate));
             now >= before + sure && now <= before + most
         });
+        for (fate, feature) in [(Fate::Cancelled, Feature::Cancelled), (Fate::Dropped, Feature::OnlyLogged)] {
+            if count(&new, fate) > count(&old, fate) {
+                self.used.push(feature);
+            }
+        }
         self.check(Invariant::CountsConserve, total && fits, |_| {
             let what = format!("messages ended as {ends:?}, and the tally went from {old:?} to {new:?}");
             (format!("{}: {what}", change.key), change.about())

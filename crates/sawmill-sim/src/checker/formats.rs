@@ -12,14 +12,14 @@ use super::shards::Written;
 use crate::control::NodeId;
 
 /// What the checker knows of formats.
-pub(super) struct Formats {
+pub(super) struct FormatHistory {
     /// The newest that the program of a node understands, where it is not the newest of all.
     understood: BTreeMap<NodeId, u64>,
     /// The store's format.
     stored: u64,
     /// The one that was announced.
     next: Option<u64>,
-    /// The members whose entries are there, and what they must not become.
+    /// The current members.
     members: BTreeMap<String, Joined>,
 }
 
@@ -27,11 +27,11 @@ pub(super) struct Formats {
 #[derive(Clone, Copy)]
 struct Joined {
     understands: u64,
-    /// After the format was announced that was announced last.
+    /// True if it joined after the latest announcement. It reads the announcement itself.
     after_announcement: bool,
 }
 
-impl Default for Formats {
+impl Default for FormatHistory {
     fn default() -> Self {
         Self { understood: BTreeMap::new(), stored: 1, next: None, members: BTreeMap::new() }
     }
@@ -122,6 +122,13 @@ impl Book {
             return;
         };
         let understands = number(&parse(value), "format").max(1);
+        let known = self.formats.understood.get(&written.node).copied();
+        self.check(Invariant::Formats, known.is_none_or(|known| understands <= known), |_| {
+            let what = format!(
+                "{member} says that it understands formats up to {understands}; that is not so: {known:?}"
+            );
+            (what, vec![member.clone()])
+        });
         let stored = self.formats.stored;
         if let Some(joined) = self.formats.members.get_mut(&member) {
             joined.understands = understands;

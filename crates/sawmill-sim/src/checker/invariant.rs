@@ -35,7 +35,7 @@ macro_rules! invariants {
 
 invariants! {
     NothingLost = 1, "nothing acknowledged is lost";
-    NothingInvented = 2, "nothing is delivered that was not pushed, or whose topic is deleted, and all as it was pushed";
+    NothingInvented = 2, "only pushed messages of existing topics are delivered, with their payload, key and headers unchanged";
     AtMostOnce = 3, "at-most-once: one start at most";
     AtLeastOnce = 4, "a second start only after the first failed, or its worker died or lost its claim";
     Ordered = 6, "ordered: starts follow the log, and the next waits until this one is done or dead";
@@ -43,16 +43,16 @@ invariants! {
     Cursor = 8, "a cursor never moves back, and all before it is done, claimed, retrying or dead";
     DueTime = 9, "no start before the due time";
     CountsConserve = 10, "counts conserve";
-    Drains = 11, "when faults end the backlog drains, only the silent are declared dead, and the drained have nothing in hand";
+    Drains = 11, "the backlog drains when faults end; only silent workers are declared dead; a drained worker holds nothing";
     Unique = 12, "of messages with one name no two are live, and no name stays taken";
     Cancelled = 13, "what was cancelled while it waited is not started";
     Paused = 14, "a paused group starts nothing";
     Limited = 15, "a limited group runs, starts and claims no more than it may";
-    Formats = 16, "no program loses what a newer one has written, and none is left behind by a new format";
-    GivenUp = 17, "a message is given up only for a cause";
-    Retried = 18, "a failed message is tried again as often as its plan says, and not before its wait is over";
+    Formats = 16, "no program drops data of a newer one, and every living member understands the store's format";
+    GivenUp = 17, "a message becomes a dead letter only for a known reason";
+    Retried = 18, "a failed message is retried as often as its policy says, and not before its backoff is over";
     OneShard = 19, "the messages of a key lie in one shard";
-    Trimmed = 20, "what nobody needs any more is trimmed after its retention, and not before";
+    Trimmed = 20, "a message that no group needs is trimmed after the retention, and not before";
 }
 
 impl fmt::Display for Invariant {

@@ -20,9 +20,21 @@ pub(super) struct Letters {
 
 /// What became of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decision {
+pub enum Decision {
+    /// It was sent back to its group.
     Resent,
+    /// It was dropped.
     Dropped,
+}
+
+/// What a person wants to decide, as the letters were when that began.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    decision: Decision,
+    /// The letters that are meant.
+    meant: Vec<Place>,
+    /// Those that must stay as they are; none if all letters are meant.
+    others: Vec<Place>,
 }
 
 impl Book {
@@ -61,6 +73,56 @@ impl Book {
         if decision == Decision::Resent {
             fresh.into_iter().for_each(|number| self.is_sent_back((topic, 0, number), hidden));
         }
+    }
+
+    /// A person is about to decide on the letters of these messages, or on all that there are.
+    pub fn decision_begins(
+        &self,
+        topic: &str,
+        group: &str,
+        chosen: Option<&[MessageId]>,
+        decision: Decision,
+    ) -> Option<Wish> {
+        let group = self.group(group)?;
+        let is_open = |place: &Place| {
+            self.is_on(topic, group, Lane::Dead, place.0)
+                && !self.topics[place.0].is_deleted
+                && self.decision(*place).is_none()
+                && !self.unsure_letters.contains(place)
+        };
+        let open = self.places.iter().filter(|(place, _)| is_open(place));
+        let is_meant = |origin: &MessageId| chosen.is_none_or(|chosen| chosen.contains(origin));
+        let (meant, others): (Vec<_>, Vec<_>) = open.partition(|(_, lying)| is_meant(&lying.origin));
+        let places = |letters: Vec<(&Place, _)>| letters.into_iter().map(|(place, _)| *place).collect();
+        Some(Wish { decision, meant: places(meant), others: places(others) })
+    }
+
+    /// Invariant 1: what a person has decided holds for the letters that were meant, and for no others.
+    pub fn decided(&mut self, wish: &Wish) {
+        let missed = wish.meant.iter().find(|place| self.decision(**place) != Some(wish.decision));
+        let more = wish.others.iter().find(|place| self.decision(**place).is_some());
+        for (place, what) in [(missed, "is not"), (more, "was not meant to be")] {
+            let place = place.copied();
+            self.check(Invariant::NothingLost, place.is_none(), |book| {
+                let origin =
+                    place.and_then(|place| book.places.get(&place)).map(|lying| lying.origin.to_string());
+                let origin = origin.unwrap_or_default();
+                let became = place.and_then(|place| book.decision(place));
+                let asked = wish.decision;
+                (format!("the dead letter of {origin} {what} {asked:?}, and became {became:?}"), vec![origin])
+            });
+        }
+    }
+
+    /// A person was told of an error: nobody knows what became of these letters, now or later.
+    pub fn decision_failed(&mut self, wish: &Wish) {
+        let lanes: BTreeSet<usize> = wish.meant.iter().map(|place| place.0).collect();
+        let those = self.places.keys().filter(|place| match wish.others.is_empty() {
+            // All letters were meant, also those that came since.
+            true => lanes.contains(&place.0),
+            false => wish.meant.contains(place),
+        });
+        self.unsure_letters.extend(those.copied().collect::<Vec<_>>());
     }
 
     /// Invariant 1: a letter that counts as sent back is on the retry lane, each one as a copy of its own.

@@ -43,6 +43,7 @@ use crate::store::SimStore;
 use crate::tasks::lock;
 pub use book::{Book, GroupRules, How, Rulebook, RunId, Started};
 pub use invariant::{Checks, Invariant, Violation};
+pub use letters::{Decision, Wish};
 pub use messages::Intent;
 pub use seeks::Target;
 pub use settled::Hidden;

@@ -58,7 +58,7 @@ impl Book {
             let over = over.collect::<Option<Vec<_>>>().and_then(|over| over.into_iter().max());
             self.check(Invariant::Unique, over.is_none_or(|over| over >= began), |_| {
                 let what = format!(
-                    "the push of message {number} at {began:?} was answered with {id}, which is message {other} and was                      settled at {over:?}"
+                    "the push of message {number} at {began:?} returned {id}: message {other}, already settled at {over:?}"
                 );
                 (what, vec![id.to_string()])
             });

@@ -38,7 +38,7 @@ impl Book {
     }
 
     /// Invariant 12: of messages that take a name for a time the second comes when that time is over.
-    pub(super) fn names_last(&mut self, topic: &Topic, message: &Message, now: Timestamp) {
+    pub fn names_last(&mut self, topic: &Topic, message: &Message, now: Timestamp) {
         let number = self.origins.get(&message.id).copied().filter(|_| topic.name.as_lane().is_none());
         let Some((number, period)) = number.and_then(|of| Some((of, *self.periods.names.get(&of)?))) else {
             return;
@@ -46,7 +46,7 @@ impl Book {
         if self.periods.landed.contains_key(&number) {
             return;
         }
-        // Who finds a name that may be another's appends under the id for which that was reserved.
+        // A push that finds its name reserved by an earlier push of unknown outcome appends under that push's id.
         let (landed, made) = (now, message.created.min(message.id.created()));
         // Nobody can tell when a name was reserved: after its message was made, and before it came into the log.
         let too_soon = |other: &(Timestamp, Timestamp)| landed.max(other.0).since(made.min(other.1)) < period;

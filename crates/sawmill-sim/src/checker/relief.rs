@@ -9,7 +9,7 @@ use super::invariant::Invariant;
 use crate::control::NodeId;
 
 /// A claim whose worker died in calm weather.
-pub(super) struct Bereft {
+pub(super) struct ClaimOfDeadWorker {
     key: String,
     token: Token,
     group: usize,
@@ -21,7 +21,7 @@ pub(super) struct Bereft {
 impl Book {
     /// A worker dies, or stands still from now on, and nothing else is wrong.
     pub fn dies_in_calm(&mut self, node: NodeId) {
-        let mut bereft = Vec::new();
+        let mut claims_of_dead = Vec::new();
         for (key, mirror) in &self.mirrors {
             for claim in &mirror.state.claims {
                 let owner = claim.owner.as_ref();
@@ -33,17 +33,18 @@ impl Book {
                 let open = numbers.filter(|(index, _)| !claim.done.contains(*index));
                 let places = open.map(|(_, number)| (mirror.topic, mirror.shard, number)).collect();
                 let (token, group, died) = (claim.token, mirror.group, self.now);
-                bereft.push(Bereft { key: key.clone(), token, group, places, died });
+                claims_of_dead.push(ClaimOfDeadWorker { key: key.clone(), token, group, places, died });
             }
         }
-        self.bereft.extend(bereft);
+        self.claims_of_dead.extend(claims_of_dead);
     }
 
     /// Invariant 11: a TTL and five seconds later, something of each claim that the dead held was started by another, or all of it
     /// is settled. What died under at-most-once is a dead letter instead. Says of how many claims something was started.
     pub fn the_dead_are_relieved(&mut self) -> usize {
         let mut started = 0;
-        for Bereft { key, token, group, places, died } in std::mem::take(&mut self.bereft) {
+        for ClaimOfDeadWorker { key, token, group, places, died } in std::mem::take(&mut self.claims_of_dead)
+        {
             let waits = |place: &&Place| {
                 let settled = self.mirrors.get(&key).is_some_and(|mirror| mirror.settled.contains(&place.2));
                 let mut runs = self.runs_at(group, **place);

@@ -37,7 +37,7 @@ impl Book {
         let waited = started.wall.since(ended);
         self.check(Invariant::Retried, waited + ROUNDING >= wait, |_| {
             let what =
-                format!("{} is started {waited:?} after it {how:?}: {wait:?} is the least", started.origin);
+                format!("{} started {waited:?} after it ended as {how:?}; minimum: {wait:?}", started.origin);
             (what, vec![started.origin.to_string(), started.message.id.to_string()])
         });
     }
@@ -46,7 +46,8 @@ impl Book {
     pub(super) fn due_as_planned(&mut self, group: usize, copy: &Message) {
         let origin = copy.origin();
         let Some(depth) = self.depth(group, origin, copy.id).filter(|depth| *depth > 0) else { return };
-        let Some(due) = copy.due else { return };
+        // Without a due time it may run at once.
+        let due = copy.due.unwrap_or(copy.created);
         let parent = self.at_depth(group, origin, depth - 1);
         let before = self.failures_before(group, origin, depth - 1);
         // Which of several workers made the copy cannot be told: it may be the one that would have made it earliest.
@@ -58,11 +59,12 @@ impl Book {
         let earliest = earliest.min().unwrap_or(Timestamp::from_millis(0));
         let all = self.handled.get(&(group, origin)).map_or(&[][..], |handling| &handling.runs);
         let failures = all.iter().filter(|run| self.runs[run.0].how == Some(How::Failed)).count();
-        let longest = self.backoff(group, failures, MOST).max(self.rules.snooze);
+        let snoozed = all.iter().any(|run| self.runs[run.0].how == Some(How::Snoozed));
+        let snooze = if snoozed { self.rules.snooze } else { Duration::ZERO };
+        let longest = self.backoff(group, failures, MOST).max(snooze);
         let (latest, skew) = (self.wall + longest, 2 * self.rules.skew + ROUNDING);
         self.check(Invariant::Retried, due + skew >= earliest && due <= latest + skew, |_| {
-            let what =
-                format!("the retry of {origin} is due at {due}, which is to be from {earliest} to {latest}");
+            let what = format!("the retry of {origin} is due at {due}; expected from {earliest} to {latest}");
             (what, vec![origin.to_string(), copy.id.to_string()])
         });
     }

@@ -70,7 +70,7 @@ impl Book {
         let fits = seeks.any(|seek| self.fits(seek, mirror));
         self.check(Invariant::Cursor, fits, |_| {
             (
-                format!("{}: a seek sent it to {}, which nobody asked for", change.key, mirror.sent_to),
+                format!("{}: moved to {}, which is not the target of any seek", change.key, mirror.sent_to),
                 change.about(),
             )
         });

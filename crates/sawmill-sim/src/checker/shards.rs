@@ -41,7 +41,7 @@ impl Book {
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("members"), ..) => self.member_written(written),
             (Some("schedules"), Some(_), Some(name), None) => self.schedule_written(written, name, hidden),
-            (Some("cancels"), Some(_), Some(id), None) => self.unwanted.extend(id.parse::<MessageId>()),
+            (Some("cancels"), Some(_), Some(id), None) => self.cancel_written(written, id),
             (Some("shards"), Some(uid), Some(group), Some(shard)) => {
                 let topic = self.topics.iter().position(|known| known.topic.uid == uid);
                 // A worker that has not noticed yet may write once more.
@@ -57,6 +57,17 @@ impl Book {
             }
             _ => {}
         }
+    }
+
+    /// Invariant 13: only what somebody wants to cancel is named as cancelled.
+    fn cancel_written(&mut self, written: &Written<'_>, id: &str) {
+        let id = id.parse::<MessageId>().ok();
+        let wanted = id.is_some_and(|id| self.to_cancel.contains(&id));
+        self.check(Invariant::Cancelled, wanted || written.value.is_none(), |_| {
+            let key = written.key.as_str().to_owned();
+            (format!("{key}: a message was cancelled that nobody wanted to cancel"), vec![key])
+        });
+        self.unwanted.extend(id);
     }
 
     fn shard_written(
@@ -82,6 +93,7 @@ impl Book {
             settled_before: Default::default(),
             sent_at: Duration::ZERO,
             superseded: Default::default(),
+            deaths: Default::default(),
             grabbed: Default::default(),
         };
         self.keep_mirror(&key);
@@ -126,6 +138,7 @@ impl Book {
                 }
                 if !is && now.is_some_and(|now| now.token != claim.token) && claim.owner.is_some() {
                     *mirror.superseded.entry(number).or_default() += 1;
+                    *mirror.deaths.entry((claim.pass, number)).or_default() += 1;
                 }
             }
         }

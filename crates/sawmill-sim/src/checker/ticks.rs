@@ -16,6 +16,9 @@ use crate::features::Feature;
 /// Older ticks are left out by [`Missed::Skip`].
 const SKIPPED_AFTER: Duration = Duration::from_secs(60);
 
+/// How late a tick may come when nothing is wrong.
+const LATEST_TICK: Duration = Duration::from_secs(5);
+
 /// A message that a schedule pushes.
 pub(super) struct Ticking {
     name: String,
@@ -50,8 +53,8 @@ impl Book {
             Missed::Skip => late <= SKIPPED_AFTER,
         };
         self.check(Invariant::NothingInvented, fine, |_| {
-            let what = format!("a tick of a schedule of every {period:?} was pushed {late:?} late");
-            let what = format!("{what}, with {} others; of those that were missed: {missed:?}", pushed - 1);
+            let what = format!("a tick of a schedule with period {period:?} was pushed {late:?} late");
+            let what = format!("{what}, with {} other ticks; policy: Missed::{missed:?}", pushed - 1);
             (what, vec![message.id.to_string()])
         });
     }
@@ -87,6 +90,20 @@ impl Book {
         self.check(Invariant::NothingLost, lost.is_none(), |_| {
             let key = written.key.as_str().to_owned();
             (format!("{key} is at {new}, and the tick of {lost:?} was not pushed"), vec![key])
+        });
+    }
+
+    /// Invariant 1, in calm weather: a schedule has not stopped ticking.
+    pub fn ticks_still(&mut self) {
+        let slack = 2 * self.rules.skew + LATEST_TICK;
+        let late = self.ticking.values().find(|ticking| {
+            let latest = ticking.came.keys().next_back().copied().unwrap_or(Timestamp::from_millis(0));
+            self.wall.since(latest) > ticking.period + slack
+        });
+        let late = late.map(|ticking| (ticking.name.clone(), ticking.came.keys().next_back().copied()));
+        self.check(Invariant::NothingLost, late.is_none(), |book| {
+            let what = format!("it is {}, and the latest tick of a schedule is {late:?}", book.wall);
+            (what, vec![])
         });
     }
 

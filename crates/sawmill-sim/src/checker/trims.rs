@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sawmill::Message;
+use sawmill::clock::Timestamp;
 use sawmill::topic::{Lane, Topic};
 
 use super::book::{Book, Mirror};
@@ -22,15 +23,18 @@ impl Book {
             let what = format!("the dead letter of {} was dropped", message.origin());
             return self.wrong(Invariant::NothingLost, what, vec![message.origin().to_string()]);
         }
-        let unsettled = self.mirrors.iter().find(|(_, mirror)| {
-            mirror.topic == index && mirror.shard == shard && !mirror.settled.contains(&number)
-        });
+        // A group that has no entry of this shard has not read it.
+        let mut groups = (0..self.rules.groups.len()).filter(|group| self.is_worked(*group, index));
+        let mirror = |group: usize| self.mirror(group, (index, shard, number));
+        let unsettled =
+            groups.find(|group| mirror(*group).is_none_or(|mirror| !mirror.settled.contains(&number)));
         let just_sent_back = |mirror: &Mirror| {
             let under_way = self.now.saturating_sub(mirror.sent_at) < LONGEST_TRIM;
             under_way && mirror.settled_before.contains(&number)
         };
-        self.is_void |= unsettled.is_some_and(|(_, mirror)| just_sent_back(mirror));
-        let unsettled = unsettled.map(|(key, _)| key.clone());
+        let excused = unsettled.and_then(mirror).is_some_and(just_sent_back);
+        let unsettled = unsettled.map(|group| self.entry(group, index, shard));
+        self.is_void |= excused;
         self.check(Invariant::NothingLost, unsettled.is_none(), |_| {
             let key = unsettled.unwrap_or_default();
             (
@@ -51,12 +55,17 @@ impl Book {
     }
 
     /// Invariant 20, the other half: a topic was trimmed when everything in it was settled, so that all of it that is older than
-    /// its retention is gone.
-    pub fn nothing_needless_is_left(&mut self, topic: &Topic, left: &[(u16, u64, Message)]) {
+    /// its retention was then is gone.
+    pub fn nothing_needless_is_left(
+        &mut self,
+        topic: &Topic,
+        left: &[(u16, u64, Message)],
+        trimmed_at: Timestamp,
+    ) {
         if matches!(topic.name.as_lane(), Some((_, Lane::Dead))) {
             return;
         }
-        let old = left.iter().find(|(_, _, message)| self.wall.since(message.created) > topic.retention);
+        let old = left.iter().find(|(_, _, message)| trimmed_at.since(message.created) > topic.retention);
         self.check(Invariant::Trimmed, old.is_none(), |_| {
             let what = old.map(|(shard, number, message)| {
                 let what = format!("{} is still in {}/{shard} #{number}", message.id, topic.name);

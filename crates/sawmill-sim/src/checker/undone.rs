@@ -81,6 +81,7 @@ impl Book {
             state,
             settled: Default::default(),
             superseded: Default::default(),
+            deaths: Default::default(),
             sent_to: 0,
             ..now.clone()
         });
@@ -110,7 +111,7 @@ impl Book {
             .collect();
         for run in &mut self.runs {
             let (topic, shard, number) = run.place;
-            // A token that was given out since is given out again, and a claim that is open again is worked again, also for a message
+            // After the crash, newer tokens are issued a second time, and a claim that is open again is run again, even for a message
             // that another claim has settled.
             let given_since = run.token > restored.state.token
                 || restored.state.claims.iter().any(|claim| claim.token == run.token);

@@ -9,7 +9,7 @@ use sawmill::topic::TopicSpec;
 use sawmill::{ErrorKind, Sawmill};
 
 use super::people::World;
-use super::plan::{GroupPlan, Manner, MessagePlan, TopicPlan};
+use super::plan::{FOR_EVER, GroupPlan, Manner, MessagePlan, TopicPlan};
 use crate::checker::Intent;
 use crate::control::NodeId;
 use crate::dice::Seeded;
@@ -55,7 +55,7 @@ impl DeletePlan {
             name: "passing".to_owned(),
             shards: [1, 2, 3][dice.below(3) as usize],
             // Messages may come before the group begins anew, and must not be trimmed before it could read them.
-            retention: Duration::from_secs(86_400),
+            retention: FOR_EVER,
         };
         let longest = [2, 50, 1_500][dice.below(3) as usize];
         let message = |_| MessagePlan {

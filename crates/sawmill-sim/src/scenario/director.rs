@@ -25,6 +25,8 @@ use crate::tasks::lock;
 const STREAM: u32 = 2;
 /// After so much time in quiet nothing that was sent before is still on its way: the longest timeout and the longest delay.
 const SETTLING: Duration = Duration::from_secs(8);
+/// How long the workers have to push the ticks that were missed, beyond the longest TTL.
+const AFTER_MISSED_TICKS: Duration = Duration::from_secs(10);
 /// A schedule ticks at multiples of its period: this many of them make one tick in a history, and the next weeks later.
 const TICKS_SINCE_1970: u32 = 1000;
 
@@ -320,11 +322,32 @@ impl Director {
         for group in 0..world.plan.all_groups() {
             self.man(group);
         }
-        world.miss_ticks().await;
-        world.unschedule_often().await;
+        if world.plan.extras.ticks.is_some() {
+            world.miss_ticks().await;
+            self.push_missed_ticks().await;
+            world.unschedule_often().await;
+        }
         self.sleep(SETTLING).await;
         world.checker.book().quiet_begins(|node| control.is_alive(node));
         self.drain().await;
+    }
+
+    /// Workers have time to push the ticks that were missed, and go on ticking.
+    async fn push_missed_ticks(&mut self) {
+        let world = self.world.clone();
+        // The worker that is to push them may have died just now.
+        let until = world.control.now() + world.plan.longest_ttl() + AFTER_MISSED_TICKS;
+        while world.control.now() < until {
+            self.sleep(Duration::from_millis(250)).await;
+            // A handler may have stopped the last worker.
+            for group in 0..world.plan.all_groups() {
+                self.man(group);
+            }
+        }
+        // A message that kills its workers also kills those that push ticks.
+        if world.plan.extras.killer.is_none() {
+            world.checker.book().ticks_still();
+        }
     }
 
     /// Waits until everything is done.
@@ -404,7 +427,7 @@ impl Director {
                 CalmDeath::Crash => hand.crash(&world),
                 CalmDeath::Freeze => control.freeze(hand.node),
             }
-            self.sleep(world.plan.longest_ttl() + Duration::from_secs(5)).await;
+            self.sleep(world.plan.relief(hand.number)).await;
             if world.checker.book().the_dead_are_relieved() > 0 {
                 control.used(Feature::CalmDeath);
             }
@@ -478,6 +501,7 @@ impl Director {
         }
         // What was pushed a moment ago is not yet old, even if it is kept for no time at all.
         self.sleep(Duration::from_millis(100)).await;
+        let trimmed_at = world.control.env(NodeId::WORLD).wall();
         let passing = world.plan.extras.deletes.iter().map(|deletes| &deletes.topic);
         for topic in world.plan.topics.iter().chain(passing) {
             if let Err(error) = mill.trim(&topic.name).await {
@@ -486,7 +510,8 @@ impl Director {
         }
         let topics = world.checker.book().worked_topics();
         for topic in topics {
-            world.checker.book().nothing_needless_is_left(&topic, &world.store.messages(&topic));
+            let left = world.store.messages(&topic);
+            world.checker.book().nothing_needless_is_left(&topic, &left, trimmed_at);
         }
     }
 }

@@ -47,6 +47,7 @@ impl World {
                 let latest = self.checker.book().acknowledged_ids().len().saturating_sub(8) as u64;
                 let nth = if nth % 4 == 0 { nth } else { latest + nth % 8 };
                 let Some((topic, id)) = self.pick(nth) else { return Ok(()) };
+                self.checker.book().cancel_begins(id);
                 mill.cancel(&topic, id).await?;
                 self.checker.book().cancelled(id);
                 Ok(())

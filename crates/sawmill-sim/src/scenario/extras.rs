@@ -40,7 +40,7 @@ pub struct Extras {
     /// A schedule that ticks often.
     pub ticks: Option<TickPlan>,
     /// Reads that are incomplete, promotions that double, and trims that are late.
-    pub cloud: (Chance, Chance, Chance),
+    pub log_faults: (Chance, Chance, Chance),
     /// At least so many workers are at work at the beginning.
     pub crowd: usize,
     /// Groups are sent back to places whose messages may be trimmed by now.
@@ -113,7 +113,7 @@ impl Extras {
             unique_for: (dice.below(4) == 0).then(|| Duration::from_millis(500 << dice.below(5))),
             per_key: (dice.below(4) == 0).then(|| [5, 20][dice.below(2) as usize]),
             ticks: ticks(dice).filter(|_| can_tell),
-            cloud: cloud(dice),
+            log_faults: log_faults(dice),
             crowd: if dice.below(40) == 0 { 20 + dice.below(8) as usize } else { 0 },
             trims_passed: dice.below(2) == 0 && seeks,
             journals: cfg!(target_os = "linux") && dice.below(3) == 0,
@@ -125,8 +125,8 @@ impl Extras {
     }
 
     /// Adds to what may go wrong in the store.
-    pub(super) fn cloud(&self, faults: &mut Faults, idempotent: bool) {
-        (faults.short_read, faults.doubled_promotion, faults.late_trim) = self.cloud;
+    pub(super) fn log_faults(&self, faults: &mut Faults, idempotent: bool) {
+        (faults.short_read, faults.doubled_promotion, faults.late_trim) = self.log_faults;
         if idempotent {
             faults.doubled_promotion = Chance::NEVER;
         }
@@ -182,7 +182,7 @@ fn ticks(dice: &mut Seeded) -> Option<TickPlan> {
     (dice.below(6) == 0).then_some(plan)
 }
 
-fn cloud(dice: &mut Seeded) -> (Chance, Chance, Chance) {
+fn log_faults(dice: &mut Seeded) -> (Chance, Chance, Chance) {
     let mut some = |often: u64, percent: u32| match dice.below(often) {
         0 => Chance::percent(percent),
         _ => Chance::NEVER,

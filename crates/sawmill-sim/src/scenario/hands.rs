@@ -22,6 +22,7 @@ const PULL_LIMIT: Duration = Duration::from_secs(300);
 /// A worker and the process it runs in.
 #[derive(Clone)]
 pub(super) struct Hand {
+    pub(super) number: usize,
     pub(super) node: NodeId,
     pub(super) group: usize,
     worker: Arc<Mutex<Option<AtWork>>>,
@@ -55,7 +56,7 @@ impl World {
         }
         let builder = self.builder(node, number, plan);
         let style = self.plan.extras.style(number);
-        let hand = Hand { node, group: plan.group, worker: Arc::default(), leaving: Arc::default() };
+        let hand = Hand { number, node, group: plan.group, worker: Arc::default(), leaving: Arc::default() };
         let (world, started) = (self.clone(), hand.clone());
         self.control.spawn(node, async move {
             let env = world.control.env(node);
@@ -66,7 +67,10 @@ impl World {
                         return;
                     }
                     // A newer program is needed: nobody starts this one again.
-                    Err(error) if error.kind() == ErrorKind::Outdated => *lock(&started.leaving) = true,
+                    Err(error) if error.kind() == ErrorKind::Outdated => {
+                        world.control.used(Feature::Outdated);
+                        *lock(&started.leaving) = true;
+                    }
                     Err(_) => env.sleep(Duration::from_millis(200)).await,
                 }
             }
@@ -210,7 +214,8 @@ impl Hand {
         }
     }
 
-    /// Waits until it has nothing to do; says when that is. Who waits counts as a use of this, or not.
+    /// Waits for the worker to report that it is drained; the returned flag becomes true then. `counts`: whether this counts as a
+    /// use of [`Feature::Drain`].
     pub(super) fn drain(&self, world: &World, counts: bool) -> Arc<Mutex<bool>> {
         let drained = Arc::new(Mutex::new(false));
         let said = drained.clone();
@@ -236,7 +241,7 @@ impl Hand {
 }
 
 /// Tells the checker how a run ended, whatever happens.
-struct Telling {
+struct RunReport {
     world: World,
     node: NodeId,
     run: RunId,
@@ -264,7 +269,7 @@ impl Late {
     }
 }
 
-impl Telling {
+impl RunReport {
     fn begin(world: &World, node: NodeId, context: &Context, limit: Option<Duration>) -> (Self, u32) {
         let (run, before) = world.checker.started(node, context);
         let late_at = limit.map(|limit| world.control.now() + world.control.as_long(node, limit));
@@ -304,7 +309,7 @@ impl Telling {
     }
 }
 
-impl Drop for Telling {
+impl Drop for RunReport {
     fn drop(&mut self) {
         if self.told {
             return;
@@ -319,7 +324,7 @@ impl Drop for Telling {
 }
 
 async fn handle(world: World, node: NodeId, context: Context) -> Outcome {
-    let (mut telling, before) = Telling::begin(&world, node, &context, world.plan.extras.timeout);
+    let (mut telling, before) = RunReport::begin(&world, node, &context, world.plan.extras.timeout);
     let (takes, manner) = world.part(&context, before);
     world.control.env(node).sleep(takes).await;
     world.perhaps_die(node, manner).await;
@@ -342,7 +347,7 @@ async fn handle_batch(world: World, node: NodeId, batch: Vec<Context>) -> Vec<Ou
     let mut runs = Vec::new();
     let mut longest = Duration::ZERO;
     for context in &batch {
-        let (telling, before) = Telling::begin(&world, node, context, world.plan.extras.timeout);
+        let (telling, before) = RunReport::begin(&world, node, context, world.plan.extras.timeout);
         let (takes, manner) = world.part(context, before);
         longest = longest.max(takes);
         runs.push((telling, manner));
@@ -369,13 +374,13 @@ async fn pull(world: World, node: NodeId, puller: Arc<Puller>) {
         }
         let limit = world.plan.extras.timeout.unwrap_or(PULL_LIMIT);
         open.retain(|run| !run.tell_if_late());
-        let (telling, before) = Telling::begin(&world, node, job.context(), Some(limit));
+        let (telling, before) = RunReport::begin(&world, node, job.context(), Some(limit));
         open.push(telling.late());
         world.control.spawn(node, answer(world.clone(), node, job, telling, before));
     }
 }
 
-async fn answer(world: World, node: NodeId, job: Job, mut telling: Telling, before: u32) {
+async fn answer(world: World, node: NodeId, job: Job, mut telling: RunReport, before: u32) {
     // A job that is dropped without an answer has failed.
     let env = world.control.env(node);
     let (mut takes, manner) = world.part(job.context(), before);

@@ -7,6 +7,7 @@ use sawmill::{ErrorKind, Result, Sawmill, Which};
 
 use super::extras::{LetterAction, LetterTask};
 use super::people::World;
+use crate::checker::Decision;
 use crate::features::Feature;
 use crate::tasks::lock;
 
@@ -48,15 +49,24 @@ impl World {
             return Ok(());
         }
         self.control.used(Feature::LettersListed);
-        let which = match task.nth {
-            None => Which::All,
-            Some(nth) => Which::Ids(vec![ids[(nth % ids.len() as u64) as usize]]),
+        let chosen = task.nth.map(|nth| vec![ids[(nth % ids.len() as u64) as usize]]);
+        let decision = match task.what {
+            LetterAction::List => return Ok(()),
+            LetterAction::Resend => Decision::Resent,
+            LetterAction::Drop => Decision::Dropped,
         };
-        match task.what {
-            LetterAction::List => {}
-            LetterAction::Resend => drop(letters.resend(which).await?),
-            LetterAction::Drop => drop(letters.drop(which).await?),
+        let wish = self.checker.book().decision_begins(topic, group, chosen.as_deref(), decision);
+        let which = chosen.map_or(Which::All, Which::Ids);
+        let decided = match decision {
+            Decision::Resent => letters.resend(which).await,
+            Decision::Dropped => letters.drop(which).await,
+        };
+        if let Some(wish) = wish {
+            match decided {
+                Ok(_) => self.checker.book().decided(&wish),
+                Err(_) => self.checker.book().decision_failed(&wish),
+            }
         }
-        Ok(())
+        decided.map(drop)
     }
 }

@@ -56,6 +56,8 @@ pub struct History {
     pub features: Features,
     /// How often each invariant was checked.
     pub checks: Checks,
+    /// From some moment on what was found does not count; see [`Book::is_void`](crate::checker::Book::is_void).
+    pub is_void: bool,
     /// What was wrong, if anything was.
     pub violation: Option<Violation>,
     /// The latest lines, if they were asked for.
@@ -91,7 +93,7 @@ pub fn run(seed: u64, options: Options) -> History {
         checker.book().store_may_undo();
     }
     store.observe(checker.clone());
-    store.observe(Arc::new(watch::Watch::new(&control)));
+    store.observe(Arc::new(watch::FeatureCounter::new(&control)));
     let world = World::new(plan, control, store.clone(), checker.clone(), Versions::of(seed));
     let limits = Limits { time: Duration::from_secs(100_000), steps: 5_000_000, ..Limits::default() };
     let ended = sim.run(limits, Director::new(world).direct());
@@ -112,6 +114,7 @@ pub fn run(seed: u64, options: Options) -> History {
         tally: sim.tally(),
         features: sim.features(),
         checks: book.checks().clone(),
+        is_void: book.is_void(),
         violation: book.violation().cloned(),
         lines: trace.lines().cloned().collect(),
     }

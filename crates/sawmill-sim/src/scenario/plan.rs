@@ -17,6 +17,8 @@ use crate::faults::Chance;
 
 /// For how long a handler snoozes.
 pub(super) const SNOOZE: Duration = Duration::from_millis(700);
+/// A retention that outlasts every history.
+pub(super) const FOR_EVER: Duration = Duration::from_secs(86_400);
 /// The stream of the seed that decides whether somebody dies when all is calm.
 const CALM_STREAM: u64 = 1_000;
 
@@ -240,7 +242,7 @@ impl Plan {
             messages[nth].manner = Manner::Kills;
         }
         let mut weather = weather;
-        extras.cloud(&mut weather.faults, idempotent);
+        extras.log_faults(&mut weather.faults, idempotent);
         let mut workers = workers;
         for number in workers.len()..extras.crowd {
             workers.push(WorkerPlan { group: number % groups.len(), slots: 1 + number % 3 });
@@ -319,9 +321,14 @@ impl Plan {
         self.extras.at_most(longest.max(self.ttl))
     }
 
+    /// How soon after its death in calm weather what this worker held runs again.
+    pub fn relief(&self, worker: usize) -> Duration {
+        self.extras.at_most(self.extras.ttl(worker).unwrap_or(self.ttl)) + Duration::from_secs(5)
+    }
+
     /// True if the log can tell for as long as the history lasts whether it has a message already.
     pub fn can_tell(&self) -> bool {
-        self.idempotent && self.topics.iter().all(|topic| !topic.retention.is_zero())
+        self.idempotent && self.topics.iter().all(|topic| topic.retention == FOR_EVER)
     }
 
     /// How often a group is sent elsewhere.
@@ -380,7 +387,7 @@ fn errands(
     }
     if seeks > 0 {
         // What was trimmed does not come back.
-        topics.iter_mut().for_each(|topic| topic.retention = Duration::from_secs(86_400));
+        topics.iter_mut().for_each(|topic| topic.retention = FOR_EVER);
     }
     let pauses = [0, 0, 0, 1, 3][dice.below(5) as usize];
     let count = cancels + seeks + pauses;
@@ -416,7 +423,12 @@ fn topics(dice: &mut Seeded) -> Vec<TopicPlan> {
     let topic = |number| TopicPlan {
         name: format!("topic{number}"),
         shards: [1, 1, 2, 3, 4, 8][dice.below(6) as usize],
-        retention: if dice.below(2) == 0 { Duration::ZERO } else { Duration::from_secs(86_400) },
+        retention: match dice.below(8) {
+            0 | 1 => Duration::ZERO,
+            2 => Duration::from_secs(5),
+            3 => Duration::from_secs(30),
+            _ => FOR_EVER,
+        },
     };
     (0..count).map(topic).collect()
 }

@@ -10,8 +10,6 @@ use crate::checker::Intent;
 use crate::control::NodeId;
 use crate::network::Seam;
 
-/// How long the workers have to push what was missed.
-const AFTERWARDS: Duration = Duration::from_secs(10);
 /// The name of the schedule.
 const NAME: &str = "often";
 /// The key of its messages, which other messages have, too.
@@ -43,20 +41,17 @@ impl World {
         }
     }
 
-    /// The log is out for a while, and workers have time to push then what they missed.
+    /// The log is out for a while.
     pub(super) async fn miss_ticks(&self) {
         let Some(plan) = self.plan.extras.ticks.filter(|plan| !plan.outage.is_zero()) else { return };
         let env = self.control.env(NodeId::WORLD);
         self.store.set_out(Seam::Log, true);
         env.sleep(plan.outage).await;
         self.store.set_out(Seam::Log, false);
-        env.sleep(AFTERWARDS).await;
     }
 
     /// Removes the schedule, so that the backlog can drain.
     pub(super) async fn unschedule_often(&self) {
-        if self.plan.extras.ticks.is_some() {
-            let _ = self.mill(NodeId::WORLD).unschedule(&self.plan.topics[0].name, NAME).await;
-        }
+        let _ = self.mill(NodeId::WORLD).unschedule(&self.plan.topics[0].name, NAME).await;
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const PEOPLE: &str = "people";
 const LATE_TICK: Duration = Duration::from_secs(3);
 
 /// Counts features.
-pub(super) struct Watch {
+pub(super) struct FeatureCounter {
     control: Control,
     seen: Mutex<Seen>,
 }
@@ -36,7 +36,7 @@ struct Seen {
     members: BTreeMap<String, NodeId>,
 }
 
-impl Watch {
+impl FeatureCounter {
     pub(super) fn new(control: &Control) -> Self {
         Self { control: control.clone(), seen: Mutex::default() }
     }
@@ -125,7 +125,7 @@ pub(crate) fn is_resent(message: &Message) -> bool {
     message.headers.get("sawmill-attempts").is_none()
 }
 
-impl Observer for Watch {
+impl Observer for FeatureCounter {
     fn saw(&self, _at: Duration, event: &Event<'_>) {
         match *event {
             Event::Readable { topic, message, .. } => self.readable(topic, message),

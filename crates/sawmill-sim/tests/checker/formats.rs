@@ -135,3 +135,13 @@ fn i16_a_worker_that_does_not_understand_the_stores_format_does_not_stay() {
     join(&mut world, 0, "c", "{}");
     assert_eq!(world.found(), Some(Invariant::Formats));
 }
+
+#[test]
+fn i16_a_member_does_not_say_that_it_understands_more_than_it_does() {
+    let mut world = World::new(false, false);
+    world.book.understands(world.nodes[0], 1);
+    join(&mut world, 0, "c", r#"{"format":1}"#);
+    assert_eq!(world.found(), None);
+    join(&mut world, 0, "d", r#"{"format":2}"#);
+    assert_eq!(world.found(), Some(Invariant::Formats));
+}

@@ -4,6 +4,8 @@
 mod deleted;
 mod drained;
 mod formats;
+mod letters;
+mod periods;
 mod promises;
 mod ticks;
 mod world;

@@ -6,12 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use sawmill::Message;
 use sawmill::clock::Timestamp;
-use sawmill::log::Position;
-use sawmill::shard::{Fate, Rules};
+use sawmill::ledger::EntryKey;
+use sawmill::log::{Position, Span};
+use sawmill::shard::{Fate, Grab, Rules, ShardState};
 use sawmill::topic::Lane;
 use sawmill_sim::checker::{GroupRules, How, Invariant, Target};
 
-use crate::world::{BACKOFF, SNOOZE, TTL, World, worker};
+use crate::world::{BACKOFF, SNOOZE, TTL, World, group_name, worker};
 
 /// A message that is claimed by worker `a`, started, and ended so.
 fn tried(world: &mut World, how: How) -> (Message, sawmill::Token) {
@@ -55,14 +56,34 @@ fn i8_a_seek_goes_where_it_was_sent() {
 }
 
 #[test]
-fn i10_a_retry_does_not_count_as_dead() {
-    for (fate, found) in [(Fate::Retried, None), (Fate::Dead, Some(Invariant::CountsConserve))] {
-        let mut world = World::new(false, false);
-        let (message, token) = tried(&mut world, How::Failed);
+fn i10_each_end_counts_as_what_it_is() {
+    let all = [Fate::Done, Fate::Retried, Fate::Dead, Fate::Dropped, Fate::Cancelled];
+    for (is, counted) in all.into_iter().flat_map(|is| all.map(|counted| (is, counted))) {
+        let rules = GroupRules { logs_failures: is == Fate::Dropped, ..World::rules(false, false) };
+        let mut world = World::with(rules);
+        let message = world.push(None);
+        let token = world.grab(0, 0, 1);
+        let how = match is {
+            Fate::Done => Some(How::Done),
+            Fate::Retried => Some(How::Failed),
+            Fate::Dead | Fate::Dropped => Some(How::GaveUp),
+            Fate::Cancelled => None,
+        };
+        if let Some(how) = how {
+            let run = world.start(0, &message, token);
+            world.end(run, how);
+        }
         let due = world.wall();
-        world.copy(&message, Lane::Retry, Some(due));
-        world.settle(0, token, 0, fate);
-        assert_eq!(world.found(), found, "{fate:?}");
+        match is {
+            Fate::Retried => drop(world.copy(&message, Lane::Retry, Some(due))),
+            Fate::Dead => drop(world.copy(&message, Lane::Dead, None)),
+            Fate::Cancelled => world.cancel(message.id),
+            Fate::Done | Fate::Dropped => {}
+        }
+        assert_eq!(world.found(), None, "{is:?}");
+        world.settle(0, token, 0, counted);
+        let found = (is != counted).then_some(Invariant::CountsConserve);
+        assert_eq!(world.found(), found, "{is:?}, counted as {counted:?}");
     }
 }
 
@@ -75,7 +96,7 @@ fn i11_what_the_dead_held_starts_again_within_a_ttl_and_five_seconds() {
         world.start(0, &message, token);
         world.book.dies_in_calm(world.nodes[0]);
         world.now += TTL;
-        world.write(1, sawmill::ledger::EntryKey::member(&crate::world::group_name(), "a"), None);
+        world.write(1, EntryKey::member(&group_name(), "a"), None);
         let adopted = world.state.adopt(&worker(1), Rules::default(), |_| true);
         world.commit(1);
         if starts {
@@ -106,8 +127,12 @@ fn i12_no_name_stays_taken_by_a_message_that_is_there() {
     let never = sawmill::MessageId::from_u128(7).to_string();
     world.book.names_are_free("uniques/t1/00", &taken(&never, false));
     assert_eq!(world.found(), None, "the message of that name never came");
-    world.book.names_are_free("uniques/t1/00", &taken(&message.id.to_string(), false));
-    assert_eq!(world.found(), Some(Invariant::Unique));
+    for sure in [false, true] {
+        let mut world = World::new(false, false);
+        world.push(None);
+        world.book.names_are_free("uniques/t1/00", &taken(&message.id.to_string(), sure));
+        assert_eq!(world.found(), Some(Invariant::Unique), "sure: {sure}");
+    }
 }
 
 #[test]
@@ -143,6 +168,16 @@ fn i13_what_was_cancelled_is_not_started_under_a_later_claim() {
     world.book.cancelled(message.id);
     let token = world.grab(0, 0, 1);
     world.start(0, &message, token);
+    assert_eq!(world.found(), Some(Invariant::Cancelled));
+}
+
+#[test]
+fn i13_nothing_is_cancelled_that_nobody_wants_to_cancel() {
+    let mut world = World::new(false, false);
+    let (one, other) = (world.push(None), world.push(None));
+    world.cancel(one.id);
+    assert_eq!(world.found(), None);
+    world.write(0, EntryKey::cancel(&world.topic.clone(), other.id), Some("{}".into()));
     assert_eq!(world.found(), Some(Invariant::Cancelled));
 }
 
@@ -216,6 +251,75 @@ fn i17_a_dead_letter_needs_a_cause() {
 }
 
 #[test]
+fn i17_what_never_started_is_not_given_up() {
+    for once in [false, true] {
+        let mut world = World::new(false, once);
+        let message = world.push(None);
+        world.grab(0, 0, 1);
+        world.copy(&message, Lane::Dead, None);
+        assert_eq!(world.found(), Some(Invariant::GivenUp), "at most once: {once}");
+    }
+}
+
+#[test]
+fn i17_what_was_started_under_at_most_once_is_given_up() {
+    let mut world = World::new(false, true);
+    let (message, _) = tried(&mut world, How::Dropped);
+    world.copy(&message, Lane::Dead, None);
+    assert_eq!(world.found(), None);
+}
+
+#[test]
+fn i17_a_message_is_given_up_after_ten_deaths_and_not_after_nine() {
+    for (deaths, found) in [(10, None), (9, Some(Invariant::GivenUp))] {
+        let mut world = World::new(false, false);
+        let message = world.push(None);
+        world.grab(0, 0, 1);
+        for death in 0..deaths {
+            world.take_over((death + 1) % 2, Rules::default());
+        }
+        world.copy(&message, Lane::Dead, None);
+        assert_eq!(world.found(), found, "{deaths} deaths");
+    }
+}
+
+#[test]
+fn i4_a_message_is_not_started_after_ten_deaths() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    world.grab(0, 0, 1);
+    for death in 0..10 {
+        let node = (death + 1) % 2;
+        let token = world.take_over(node, Rules::default());
+        assert_eq!(world.found(), None, "after {death} deaths");
+        world.start(node, &message, token);
+    }
+    assert_eq!(world.found(), Some(Invariant::AtLeastOnce));
+}
+
+#[test]
+fn i17_what_was_sent_back_needs_a_cause_of_its_own() {
+    for (fails, found) in [(true, None), (false, Some(Invariant::GivenUp))] {
+        let mut world = World::new(false, false);
+        let (message, token) = tried(&mut world, How::GaveUp);
+        let letter = world.copy(&message, Lane::Dead, None);
+        world.settle(0, token, 0, Fate::Dead);
+        let again = world.send_back(&letter);
+        if fails {
+            let (key, number) = (EntryKey::shard(&world.lane(Lane::Retry), &group_name(), 0), 2);
+            let mut state = ShardState::default();
+            let (span, end) = (Span::from_range(0, number, 1), Position::from_number(number));
+            let token = state.grab(&worker(0), Rules::default(), &Grab { span, end, count: 1 }).unwrap();
+            world.write(0, key, Some(state.encode()));
+            let run = world.start(0, &again, token);
+            world.end(run, How::GaveUp);
+        }
+        world.copy(&again, Lane::Dead, None);
+        assert_eq!(world.found(), found, "it gave up again: {fails}");
+    }
+}
+
+#[test]
 fn i17_under_at_most_once_a_lost_claim_is_a_cause_and_one_that_was_given_back_is_none() {
     for lost in [true, false] {
         let mut world = World::new(false, true);
@@ -223,7 +327,7 @@ fn i17_under_at_most_once_a_lost_claim_is_a_cause_and_one_that_was_given_back_is
         let token = world.grab(0, 0, 1);
         if lost {
             world.now += TTL;
-            world.write(1, sawmill::ledger::EntryKey::member(&crate::world::group_name(), "a"), None);
+            world.write(1, EntryKey::member(&group_name(), "a"), None);
         } else {
             world.state.give_back(&worker(0), token).unwrap();
             world.commit(0);
@@ -292,6 +396,31 @@ fn i18_a_retry_is_due_when_the_plan_says() {
 }
 
 #[test]
+fn i18_a_retry_without_a_due_time_is_due_at_once() {
+    let mut world = World::new(false, false);
+    let (message, token) = tried(&mut world, How::Failed);
+    let run = world.start(0, &message, token);
+    world.end(run, How::Failed);
+    world.copy(&message, Lane::Retry, None);
+    assert_eq!(world.found(), Some(Invariant::Retried));
+}
+
+#[test]
+fn i18_a_snoozed_message_is_due_when_it_said() {
+    for (after, found) in [
+        (SNOOZE, None),
+        (SNOOZE / 2, Some(Invariant::Retried)),
+        (SNOOZE + Duration::from_millis(10), Some(Invariant::Retried)),
+    ] {
+        let mut world = World::new(false, false);
+        let (message, _) = tried(&mut world, How::Snoozed);
+        let due = world.wall() + after;
+        world.copy(&message, Lane::Retry, Some(due));
+        assert_eq!(world.found(), found, "{after:?}");
+    }
+}
+
+#[test]
 fn i19_a_key_has_one_shard() {
     let mut world = World::new(false, false);
     world.push_to(0, 1, Some("one"));
@@ -303,11 +432,22 @@ fn i19_a_key_has_one_shard() {
 }
 
 #[test]
+fn i1_nothing_is_trimmed_that_a_group_has_not_read() {
+    let mut world = World::new(false, false);
+    let message = world.push(None);
+    world.now += Duration::from_secs(100);
+    world.book.it_is(world.now, world.wall());
+    world.book.trimmed(&world.topic.clone(), 0, 1, &message);
+    assert_eq!(world.found(), Some(Invariant::NothingLost), "the group has no entry of this shard");
+}
+
+#[test]
 fn i20_nothing_is_trimmed_before_its_retention_is_over() {
     for (age, found) in [(Duration::from_secs(60), None), (Duration::from_secs(59), Some(Invariant::Trimmed))]
     {
         let mut world = World::new(false, false);
-        let message = world.push(None);
+        let (message, token) = tried(&mut world, How::Done);
+        world.settle(0, token, 0, Fate::Done);
         world.now = Duration::from_millis(1) + age;
         world.book.it_is(world.now, world.wall());
         world.book.trimmed(&world.topic.clone(), 0, 1, &message);
@@ -320,10 +460,13 @@ fn i20_a_trim_drops_what_is_old() {
     let mut world = World::new(false, false);
     let left = [(0, 1, world.push(None))];
     world.book.it_is(world.now, world.wall());
-    world.book.nothing_needless_is_left(&world.topic.clone(), &left);
+    world.book.nothing_needless_is_left(&world.topic.clone(), &left, world.wall());
     assert_eq!(world.found(), None, "it is young");
+    let trimmed_at = world.wall();
     world.now += Duration::from_secs(60);
     world.book.it_is(world.now, world.wall());
-    world.book.nothing_needless_is_left(&world.topic.clone(), &left);
+    world.book.nothing_needless_is_left(&world.topic.clone(), &left, trimmed_at);
+    assert_eq!(world.found(), None, "it was young");
+    world.book.nothing_needless_is_left(&world.topic.clone(), &left, world.wall());
     assert_eq!(world.found(), Some(Invariant::Trimmed));
 }

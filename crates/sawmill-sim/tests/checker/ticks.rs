@@ -83,3 +83,25 @@ fn i1_ticks_that_are_younger_than_a_minute_are_not_skipped() {
     is_at(&mut world, 64);
     assert_eq!(world.found(), Some(Invariant::NothingLost), "the one of second 6 counts");
 }
+
+#[test]
+fn i1_at_the_end_no_tick_is_missing() {
+    let mut world = world_with_a_schedule(Missed::All);
+    for second in [2, 4, 8] {
+        tick(&mut world, second, second * 1000);
+    }
+    world.book.no_tick_is_missing();
+    assert_eq!(world.found(), Some(Invariant::NothingLost), "that of second 6");
+}
+
+#[test]
+fn i1_a_schedule_does_not_stop() {
+    for (now, found) in [(10, None), (12, Some(Invariant::NothingLost))] {
+        let mut world = world_with_a_schedule(Missed::Once);
+        tick(&mut world, 4, 4_000);
+        world.now = Duration::from_secs(now);
+        world.book.it_is(world.now, world.wall());
+        world.book.ticks_still();
+        assert_eq!(world.found(), found, "at second {now}");
+    }
+}

@@ -26,6 +26,8 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<NodeId>,
     versions: std::collections::BTreeMap<String, (u64, Bytes)>,
     pub(crate) state: ShardState,
+    copies: u64,
+    lives: [u32; 2],
     pub(crate) now: Duration,
 }
 
@@ -66,8 +68,16 @@ impl World {
         };
         let nodes = vec![sim.add_node("a"), sim.add_node("b")];
         let (book, versions) = (Book::new(rules), Default::default());
-        let mut world =
-            Self { book, topic, nodes, versions, state: ShardState::default(), now: Duration::from_secs(1) };
+        let mut world = Self {
+            book,
+            topic,
+            nodes,
+            versions,
+            state: ShardState::default(),
+            copies: 0,
+            lives: [0, 0],
+            now: Duration::from_secs(1),
+        };
         world.write(0, EntryKey::member(&group_name(), "a"), Some("x".into()));
         world.write(1, EntryKey::member(&group_name(), "b"), Some("x".into()));
         world
@@ -94,14 +104,58 @@ impl World {
 
     /// A copy of a message comes to a lane of the group.
     pub(crate) fn copy(&mut self, of: &Message, lane: Lane, due: Option<Timestamp>) -> Message {
+        let origin = ("sawmill-origin", of.origin().to_string());
+        self.copy_with(of, lane, due, [origin, ("sawmill-attempts", "1".to_owned())].into_iter().collect())
+    }
+
+    /// A dead letter is sent back: a copy without attempts comes to the retry lane.
+    pub(crate) fn send_back(&mut self, letter: &Message) -> Message {
+        let origin = ("sawmill-origin", letter.origin().to_string());
+        self.copy_with(letter, Lane::Retry, None, [origin].into_iter().collect())
+    }
+
+    fn copy_with(&mut self, of: &Message, lane: Lane, due: Option<Timestamp>, headers: Headers) -> Message {
         self.book.it_is(self.now, self.wall());
-        let name = self.topic.name.lane(&group_name(), lane);
-        let lane = Topic { name, uid: format!("{lane:?}"), ..self.topic.clone() };
-        let mut copy = Message { id: MessageId::from_u128(of.id.as_u128() + 1_000), due, ..of.clone() };
-        let attempts = ("sawmill-attempts", "1".to_owned());
-        copy.headers = [("sawmill-origin", of.origin().to_string()), attempts].into_iter().collect();
-        self.book.readable(&lane, 0, 1, &copy);
+        self.copies += 1;
+        let id = MessageId::from_u128(1_000_000 + u128::from(self.copies));
+        let copy = Message { id, due, headers, created: self.wall(), ..of.clone() };
+        let lane = self.lane(lane);
+        self.book.readable(&lane, 0, self.copies, &copy);
         copy
+    }
+
+    /// A lane of the group.
+    pub(crate) fn lane(&self, lane: Lane) -> Topic {
+        let name = self.topic.name.lane(&group_name(), lane);
+        Topic { name, uid: format!("{lane:?}"), ..self.topic.clone() }
+    }
+
+    /// A worker of this node takes over what the other had, which is declared dead; gives the claim's new token.
+    pub(crate) fn take_over(&mut self, node: usize, rules: Rules) -> Token {
+        self.now += TTL;
+        let dead = self.worker(1 - node);
+        self.write(node, EntryKey::member(&group_name(), dead.as_str()), None);
+        self.lives[1 - node] += 1;
+        let next = self.worker(1 - node);
+        self.write(1 - node, EntryKey::member(&group_name(), next.as_str()), Some("x".into()));
+        let me = self.worker(node);
+        let taken = self.state.adopt(&me, rules, |_| true);
+        self.commit(node);
+        taken[0].token
+    }
+
+    /// The worker that lives on this node.
+    pub(crate) fn worker(&self, node: usize) -> WorkerId {
+        match self.lives[node] {
+            0 => worker(node),
+            life => WorkerId::new(format!("{}{life}", ["a", "b"][node])),
+        }
+    }
+
+    /// Somebody cancels a message.
+    pub(crate) fn cancel(&mut self, id: MessageId) {
+        self.book.cancel_begins(id);
+        self.write(0, EntryKey::cancel(&self.topic.clone(), id), Some("{}".into()));
     }
 
     pub(crate) fn write(&mut self, node: usize, key: EntryKey, value: Option<Bytes>) {
@@ -144,7 +198,7 @@ impl World {
         let count = (to - from) as u32;
         let grab =
             Grab { span: Span::from_range(from, to, count as usize), end: Position::from_number(to), count };
-        let token = self.state.grab(&worker(node), Rules::default(), &grab).unwrap();
+        let token = self.state.grab(&self.worker(node), Rules::default(), &grab).unwrap();
         self.commit(node);
         token
     }
@@ -152,7 +206,7 @@ impl World {
     pub(crate) fn settle(&mut self, node: usize, token: Token, index: u32, fate: Fate) {
         let report =
             Report { token, fates: [(fate, [index].into_iter().collect())].into(), ..Report::default() };
-        self.state.settle(&worker(node), &report).unwrap();
+        self.state.settle(&self.worker(node), &report).unwrap();
         self.commit(node);
     }
 

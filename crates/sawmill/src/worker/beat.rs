@@ -44,7 +44,7 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
         beat_at: Some(env.wall()),
         running: shared.site.notes.list(),
         in_use: in_use(shared, &holds),
-        format: shared.builder.mill.understood(),
+        format: shared.builder.mill.declared_format(),
     };
     if let Some(journal) = &shared.journal {
         // Before anything can be claimed under this id.
@@ -65,10 +65,10 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
             }
         },
     };
-    if let Err(error) = may_stay(shared, &id).await {
+    if let Err(error) = check_membership(shared, &id).await {
         if matches!(error.kind(), ErrorKind::InUse | ErrorKind::Outdated) {
-            // Who has its name now may be working what this worker's former self had, and newer programs have the store: there is
-            // nothing to wait for.
+            // A retry cannot help: another worker has this one's name, or the store has a format that this program does not
+            // understand.
             shared.stop_because(Some(error.to_string()));
         }
         let _ = ledger.commit(Write { key, expect: Some(version), value: None }).await;
@@ -82,10 +82,18 @@ pub(super) async fn register(shared: &Shared) -> Result<Registered> {
     Ok(Registered { key, member, version })
 }
 
+/// Joins the group once more, unless the worker is about to leave: its handlers end without it being a member.
+async fn join_again(shared: &Shared) -> Result<Option<Registered>> {
+    match shared.stop.is_cancelled() {
+        true => Ok(None),
+        false => register(shared).await.map(Some),
+    }
+}
+
 /// What must hold of a worker after its member entry is written.
-async fn may_stay(shared: &Shared, id: &WorkerId) -> Result<()> {
+async fn check_membership(shared: &Shared, id: &WorkerId) -> Result<()> {
     let mill = &shared.builder.mill;
-    if !planted::is(Bug::FormatUnseen) {
+    if !planted::is(Bug::FormatNotChecked) {
         mill.check_member_format().await?;
     }
     match &shared.name {
@@ -140,9 +148,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut registered: Registered) {
                     shared.bench().evict();
                     shared.counts().rejoined += 1;
                 }
-                match register(&shared).await {
+                match join_again(&shared).await {
                     Ok(anew) => {
-                        registered = anew;
+                        registered = anew.unwrap_or(registered);
                         shared.saw_no_trouble(&mut trouble);
                         shared.wake.notify_one();
                         interval

@@ -225,7 +225,7 @@ impl Bench {
         self.trays[topic].pace.weigh(messages.len(), bytes);
         self.tickets += 1;
         let ticket = self.tickets;
-        // By the ledger: what is settled at once below is open there until it is reported.
+        // Counts as in the ledger: a message that is settled right here, below, stays open in the ledger until it is reported.
         let claimed = usize::try_from(claim.open()).unwrap_or(usize::MAX);
         let mut open = 0;
         let mut fates: BTreeMap<Fate, Progress> = BTreeMap::new();

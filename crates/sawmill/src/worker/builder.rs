@@ -107,7 +107,7 @@ impl WorkerBuilder {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
     /// # let mill = Sawmill::open("memory:").await?;
     /// # mill.create_topic("orders").await?;
-    /// let third = || mill.worker("orders").unique_name("instance-3").ttl(std::time::Duration::from_millis(200));
+    /// let third = || mill.worker("orders").unique_name("instance-3");
     /// let worker = third().start(async || ()).await?;
     /// assert_eq!(third().start(async || ()).await.err().map(|error| error.kind()), Some(ErrorKind::InUse));
     /// worker.stop().await;

@@ -47,7 +47,7 @@ pub(super) async fn decide(shared: &Shared, mut change: Change) -> Decided {
     let mut pause = FIRST_PAUSE;
     // What must not be started twice must be known to be claimed, whatever happens to the store. Otherwise a crash of all of
     // it is as if the worker had died a moment earlier.
-    let lasting = shared.builder.delivery != Delivery::AtLeastOnce;
+    let lasting = shared.builder.delivery != Delivery::AtLeastOnce && !planted::is(Bug::LightUnderOnce);
     // Until the first answer that nobody knows, an error means that nothing was written.
     let mut unsure = false;
     loop {

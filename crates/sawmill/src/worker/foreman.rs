@@ -257,7 +257,7 @@ impl Foreman {
         let nothing_left = (0..self.sources.len())
             .all(|index| self.sources[index].maybe == Maybe::No || shut(index) || !self.may_try(index));
         let adopted = self.adopted.iter().all(|(index, _)| shut(*index));
-        nothing_left && adopted && (planted::is(Bug::DrainedInHaste) || self.shared.bench().is_idle())
+        nothing_left && adopted && (planted::is(Bug::DrainedTooEarly) || self.shared.bench().is_idle())
     }
 
     /// How long the report of a finished claim may wait.

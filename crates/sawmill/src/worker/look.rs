@@ -322,7 +322,7 @@ impl Foreman {
                 let key = &self.spec(index).key;
                 tracing::info!(%key, claims = forgotten.len(), "reports were undone by the store: working them again");
             }
-            if !planted::is(Bug::UndoneForgotten) {
+            if !planted::is(Bug::ReopenedClaimIgnored) {
                 self.adopted.extend(forgotten);
             }
         }
@@ -331,6 +331,9 @@ impl Foreman {
     /// Reads the messages of adopted claims again, and takes them in hand.
     pub(super) async fn fetch_adopted(&mut self) -> Result<()> {
         let shared = self.shared.clone();
+        if planted::is(Bug::AdoptedIsNotRun) {
+            return Ok(());
+        }
         // Of a shard that is being let go nothing more is taken in hand: these are given back with the others.
         while let Some(at) = self.adopted.iter().position(|(index, _)| !shared.bench().is_closing(*index)) {
             if shared.bench().is_crowded() {
@@ -372,6 +375,8 @@ impl Foreman {
         if lost {
             let reason = "lost: its worker died, and an at-most-once group never starts a message again";
             bench.bury(ticket, |_| true, reason);
+        } else if planted::is(Bug::GivesEverythingUp) {
+            bench.bury(ticket, |_| true, "planted");
         } else if (deaths >= MOST_DEATHS && !planted::is(Bug::NeverBuried))
             || (deaths >= 2 && planted::is(Bug::BuriedTooSoon))
         {

@@ -203,7 +203,7 @@ impl Foreman {
     /// The names of unique messages that are settled for good are free for this group.
     async fn give_back_names(&self, failed: &[Failed], fates: &[Fate]) -> Result<()> {
         let shared = &self.shared;
-        let kept = |fate: &Fate| *fate == Fate::Dead && planted::is(Bug::DeadKeepTheirNames);
+        let kept = |fate: &Fate| *fate == Fate::Dead && planted::is(Bug::DeadNameNotFreed);
         let for_good = failed.iter().zip(fates).filter(|(_, fate)| **fate != Fate::Retried && !kept(fate));
         let mut topics: BTreeMap<usize, Vec<(&str, MessageId)>> = BTreeMap::new();
         for (Failed { item, source, .. }, _) in for_good {
@@ -245,7 +245,8 @@ fn copy_of<'a>(failed: &Failed, lanes: &'a Lanes, now: Timestamp) -> (Option<(&'
                 item.pass,
                 now + planted_wait(*after),
             );
-            (Some((&lanes.retry, copy)), Fate::Retried)
+            let due = copy.due.filter(|_| !planted::is(Bug::RetryWithoutDue));
+            (Some((&lanes.retry, Message { due, ..copy })), Fate::Retried)
         }
         Copy::Dead { reason } => {
             let counted = u32::from(!failures.is_empty());

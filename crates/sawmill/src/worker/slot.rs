@@ -31,7 +31,8 @@ pub(super) fn fill(shared: &Arc<Shared>) {
         shared.more.notify_waiters();
     }
     if matches!(shared.work, Work::Pull) {
-        // Nobody may ask for a message for long: what has waited long enough must not wake the foreman time and again.
+        // Make due messages ready now. A puller may not ask for a long time, and a message that stays due would wake the foreman
+        // again and again.
         shared.bench().ripen(shared.env().now());
         return;
     }
@@ -222,7 +223,7 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
             return dead(reason);
         }
         Ending::Said(Outcome::Snooze(after)) if ordered => {
-            let after = if planted::is(Bug::SnoozesInVain) { Duration::ZERO } else { after };
+            let after = if planted::is(Bug::SnoozeIgnored) { Duration::ZERO } else { after };
             return Verdict::Again { after, failure: None };
         }
         Ending::Said(Outcome::Snooze(after)) => {
@@ -246,7 +247,7 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
         Ending::Dropped if once => return dead("lost: its worker was aborted while it ran".to_owned()),
         Ending::Dropped => return Verdict::Untouched,
         Ending::Said(Outcome::Retry { error, after }) => (error, after),
-        Ending::Failed(error) if error.starts_with(LATE) && planted::is(Bug::LateStaysInHand) => {
+        Ending::Failed(error) if error.starts_with(LATE) && planted::is(Bug::TimedOutStaysInHand) => {
             return Verdict::Untouched;
         }
         Ending::Failed(error) => (error, None),
@@ -275,7 +276,8 @@ fn verdict(shared: &Shared, start: &Start, ending: Ending) -> Verdict {
         (Next::After(after), None) => after,
     };
     if ordered || wait.is_zero() {
-        Verdict::Again { after: wait, failure: Some(failure) }
+        let after = if planted::is(Bug::WaitsInVain) { Duration::ZERO } else { wait };
+        Verdict::Again { after, failure: Some(failure) }
     } else {
         Verdict::Copy(Copy::Retry { after: wait, counted: true }, Some(failure))
     }

@@ -114,6 +114,8 @@ struct FormatCheck {
     at: Moment,
     /// What was seen of the members that do not understand it.
     sightings: Sightings,
+    /// The members that are in the way, as the log was told.
+    told: Vec<EntryKey>,
 }
 
 impl FormatCheck {
@@ -126,10 +128,25 @@ impl FormatCheck {
         self.at = env.now() + env.dice().jitter(ttl / 2);
         let checked = match tends {
             true => mill.raise_format(&mut self.sightings, ttl).await,
-            false => mill.learn_format().await,
+            false => mill.learn_format().await.map(|()| Vec::new()),
         };
-        if let Err(error) = checked {
-            tracing::debug!(%error, "the store's format could not be looked at; it will be tried again");
+        match checked {
+            Ok(old) if old != self.told => {
+                let (format, members) = (mill.format().number(), old.iter().map(EntryKey::as_str));
+                let members = members.collect::<Vec<_>>().join(", ");
+                if !old.is_empty() {
+                    tracing::info!(
+                        format,
+                        members,
+                        "the store keeps its format until these older workers have left"
+                    );
+                }
+                self.told = old;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(%error, "the store's format could not be looked at; it will be tried again");
+            }
         }
     }
 }
