@@ -6,6 +6,7 @@ use std::time::Duration;
 use sawmill::Sawmill;
 use sawmill_cassandra::CassandraEngine;
 use sawmill_conformance::trial::{Trial, Worst};
+use sawmill_conformance::waits::in_time;
 use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
 
@@ -42,12 +43,12 @@ async fn survive(test: &str, start: impl FnOnce() -> Result<Vec<Server>, String>
     for round in 0..setting("SAWMILL_TEST_KILLS").unwrap_or(1) {
         trial.runs(500).await;
         let victim = (round + 1) % servers.len();
-        block_in_place(|| servers[victim].kill()).unwrap();
+        in_time(block_in_place(|| servers[victim].kill()));
         if servers.len() > 1 {
             // The others go on.
             trial.runs(2000).await;
         }
-        block_in_place(|| servers[victim].restart()).unwrap();
+        in_time(block_in_place(|| servers[victim].restart()));
         trial.recovers("a node that was killed").await;
     }
     let seen = trial.end(Worst::Again).await;

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use sawmill::env::Env;
 use sawmill::{Context, Delivery, Draft, Push, Result, RetryPolicy, Sawmill, Since, Worker};
 
-use crate::waits::in_vain;
+use crate::waits::timeout_message;
 
 /// How many accounts there are, and what is in each at the beginning.
 pub const ACCOUNTS: u32 = 10;
@@ -142,7 +142,7 @@ async fn open<B: Bank>(address: &str) -> Arc<B> {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    Env::system().within(PATIENCE, future).await.unwrap_or_else(|| panic!("this did not happen: {what}"))
+    Env::system().within(PATIENCE, future).await.unwrap_or_else(|| panic!("test timed out: {what}"))
 }
 
 /// Waits until a worker has done so many messages.
@@ -328,7 +328,7 @@ pub async fn f6_killed_workers_move_every_amount_once<B: Bank>(address: String) 
         }
     };
     if env.within(PATIENCE, all_moved).await.is_none() {
-        panic!("{}", in_vain("the last transfer", mill, TOPIC, "default", missing).await);
+        panic!("{}", timeout_message("the last transfer", mill, TOPIC, "default", missing).await);
     }
     // Whatever is done twice is done by now: the claims of the killed are taken over.
     let status = async || mill.status(TOPIC, "default").await.expect("the group has a status");

@@ -9,9 +9,10 @@
 //!
 //! ```text
 //! 1042 pushed 01J0000000000000000000000A alice
-//! 1050 started 01J0000000000000000000000A alice w1-7f 1
-//! 1061 finished 01J0000000000000000000000A w1-7f ok
-//! 1100 killed w1-7f
+//! 1050 started 01J0000000000000000000000A alice w1 1
+//! 1061 finished 01J0000000000000000000000A w1 ok
+//! 1100 killed w1
+//! 1180 declared-dead w1-7f
 //! ```
 //!
 //! A history is of one topic and one group. Times are of one clock that all processes of the machine share.
@@ -67,6 +68,11 @@ pub enum Event {
     WorkerFrozen {
         /// Which worker.
         worker: String,
+    },
+    /// A worker was declared dead, as whoever did so tells, or as it found out itself: both may be recorded.
+    DeclaredDead {
+        /// Its id as a member: its name, `-`, and what makes the id its own.
+        member: String,
     },
 }
 
@@ -183,7 +189,34 @@ impl History {
                 }
                 Event::Finished { id, worker, ok: false } => _ = failed.insert((*id, worker)),
                 Event::WorkerKilled { worker } | Event::WorkerFrozen { worker } => _ = fallen.insert(worker),
-                Event::Pushed { .. } | Event::Finished { .. } | Event::Dead { .. } => {}
+                Event::Pushed { .. }
+                | Event::Finished { .. }
+                | Event::Dead { .. }
+                | Event::DeclaredDead { .. } => {}
+            }
+        }
+        violations
+    }
+
+    /// Nobody is declared dead without a reason: who was, was killed or frozen before, and once for each time.
+    pub fn check_deaths_have_a_reason(&self) -> Vec<String> {
+        let mut falls: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut dead: BTreeSet<&str> = BTreeSet::new();
+        let mut violations = Vec::new();
+        for recorded in &self.events {
+            match &recorded.event {
+                Event::WorkerKilled { worker } | Event::WorkerFrozen { worker } => {
+                    *falls.entry(worker.as_str()).or_default() += 1;
+                }
+                Event::DeclaredDead { member } if dead.insert(member.as_str()) => {
+                    let name = member.rsplit_once('-').map_or(member.as_str(), |(name, _)| name);
+                    match falls.get(name).copied().unwrap_or_default() {
+                        0 => violations
+                            .push(format!("{member} was declared dead and had not fallen: {recorded}")),
+                        left => _ = falls.insert(name, left - 1),
+                    }
+                }
+                _ => {}
             }
         }
         violations
@@ -244,7 +277,7 @@ impl Event {
             | Event::Started { id, .. }
             | Event::Finished { id, .. }
             | Event::Dead { id } => Some(*id),
-            Event::WorkerKilled { .. } | Event::WorkerFrozen { .. } => None,
+            Event::WorkerKilled { .. } | Event::WorkerFrozen { .. } | Event::DeclaredDead { .. } => None,
         }
     }
 
@@ -271,6 +304,7 @@ impl fmt::Display for Recorded {
             Event::Dead { id } => write!(f, "{at} dead {id}"),
             Event::WorkerKilled { worker } => write!(f, "{at} killed {}", escape(worker)),
             Event::WorkerFrozen { worker } => write!(f, "{at} frozen {}", escape(worker)),
+            Event::DeclaredDead { member } => write!(f, "{at} declared-dead {}", escape(member)),
         }
     }
 }
@@ -300,6 +334,7 @@ fn read_line(line: &str) -> Option<Recorded> {
         ["dead", id] => Event::Dead { id: id.parse().ok()? },
         ["killed", worker] => Event::WorkerKilled { worker: unescape(worker)? },
         ["frozen", worker] => Event::WorkerFrozen { worker: unescape(worker)? },
+        ["declared-dead", member] => Event::DeclaredDead { member: unescape(member)? },
         _ => return None,
     };
     Some(Recorded { at: at.parse().ok()?, event })

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A history in short: `p 1 a` pushed, `s 1 a w 1` started, `ok 1 w`, `bad 1 w`, `dead 1`, `kill w`, `freeze w`.
+/// A history in short: `p 1 a` pushed, `s 1 a w 1` started, `ok 1 w`, `bad 1 w`, `dead 1`, `kill w`, `freeze w`, `out w-7`.
 fn history(short: &[&str]) -> History {
     let id = |text: &str| MessageId::from_u128(text.parse().unwrap());
     let key = |text: &str| (text != "-").then(|| text.to_owned());
@@ -16,6 +16,7 @@ fn history(short: &[&str]) -> History {
         ["dead", i] => Event::Dead { id: id(i) },
         ["kill", worker] => Event::WorkerKilled { worker: worker.into() },
         ["freeze", worker] => Event::WorkerFrozen { worker: worker.into() },
+        ["out", member] => Event::DeclaredDead { member: member.into() },
         _ => panic!("{line}"),
     };
     let at = |(at, event)| Recorded { at: at as u64, event };
@@ -32,6 +33,7 @@ fn good() -> History {
         "s 3 b v 1",
         "bad 3 v",
         "kill w",
+        "out w-7",
         "s 1 a v 2",
         "ok 1 v",
         "s 2 a v 1",
@@ -60,6 +62,7 @@ fn a_good_run_has_no_violations() {
     assert_eq!(good.check_nothing_invented(), [""; 0]);
     assert_eq!(good.check_second_starts_have_a_reason(), [""; 0]);
     assert_eq!(good.check_order_per_key(), [""; 0]);
+    assert_eq!(good.check_deaths_have_a_reason(), [""; 0]);
     assert_eq!(history(&["p 1 a", "s 1 a w 1", "kill w", "dead 1"]).check_at_most_once(), [""; 0]);
 }
 
@@ -90,6 +93,16 @@ fn a_second_start_without_a_reason_is_found() {
     one(check(&["p 1 a", "s 1 a w 1", "s 1 a v 1", "kill w"]), "started again");
     one(check(&["p 1 a", "s 1 a w 1", "kill v", "s 1 a v 1"]), "started again");
     one(check(&["p 1 a", "s 1 a w 1", "bad 1 w", "s 1 a w 2", "s 1 a v 3"]), "started again");
+}
+
+#[test]
+fn a_death_without_a_reason_is_found() {
+    let check = |short: &[&str]| history(short).check_deaths_have_a_reason();
+    one(check(&["kill w", "out w-7", "out v-8"]), "v-8");
+    one(check(&["out w-7", "kill w"]), "had not fallen");
+    one(check(&["freeze w", "out w-7", "out w-8"]), "w-8");
+    assert_eq!(check(&["freeze w-1", "out w-1-7", "out w-1-7"]), [""; 0], "two may tell of one death");
+    assert_eq!(check(&["freeze w", "out w-7", "kill w", "out w-8"]), [""; 0], "each life ends once");
 }
 
 #[test]

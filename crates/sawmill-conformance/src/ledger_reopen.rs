@@ -38,12 +38,12 @@ async fn assert_hint(place: &Place, ledger: &Arc<dyn Ledger>, mut hints: Hints) 
             return;
         }
     }
-    panic!("this did not happen: a hint comes within {:?}", place.patience());
+    panic!("test timed out: a hint comes within {:?}", place.patience());
 }
 
 /// A hint comes when an entry was changed.
 pub async fn a_watch_hint_comes(place: Place) {
-    if place.hints_reach(Reach::SameHandle) {
+    if place.hints_reach("a_watch_hint_comes", Reach::SameHandle) {
         let ledger = place.ledger().await;
         assert_hint(&place, &ledger, ledger.watch()).await;
     }
@@ -51,7 +51,7 @@ pub async fn a_watch_hint_comes(place: Place) {
 
 /// A hint comes when an entry was changed through another handle.
 pub async fn a_watch_hint_comes_from_another_handle(place: Place) {
-    if place.hints_reach(Reach::EveryHandle) {
+    if place.hints_reach("a_watch_hint_comes_from_another_handle", Reach::EveryHandle) {
         let (ledger, listener) = (place.ledger().await, place.ledger().await);
         assert_hint(&place, &ledger, listener.watch()).await;
     }

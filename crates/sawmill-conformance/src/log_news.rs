@@ -38,12 +38,12 @@ async fn assert_news(place: &Place, log: &Arc<dyn Log>, topic: &Topic, mut hints
             return;
         }
     }
-    panic!("this did not happen: a hint comes within {:?}", place.patience());
+    panic!("test timed out: a hint comes within {:?}", place.patience());
 }
 
 /// A hint comes when something was appended.
 pub async fn news_comes_after_an_append(place: Place) {
-    if place.hints_reach(Reach::SameHandle) {
+    if place.hints_reach("news_comes_after_an_append", Reach::SameHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
         assert_news(&place, &log, &topic, log.news(&topic), Change::Append).await;
     }
@@ -51,7 +51,7 @@ pub async fn news_comes_after_an_append(place: Place) {
 
 /// A hint comes when something was kept aside.
 pub async fn news_comes_when_something_is_kept_aside(place: Place) {
-    if place.hints_reach(Reach::SameHandle) {
+    if place.hints_reach("news_comes_when_something_is_kept_aside", Reach::SameHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
         assert_news(&place, &log, &topic, log.news(&topic), Change::KeepAside).await;
     }
@@ -59,7 +59,7 @@ pub async fn news_comes_when_something_is_kept_aside(place: Place) {
 
 /// A hint comes when something was promoted.
 pub async fn news_comes_after_a_promotion(place: Place) {
-    if place.hints_reach(Reach::SameHandle) {
+    if place.hints_reach("news_comes_after_a_promotion", Reach::SameHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
         assert_news(&place, &log, &topic, log.news(&topic), Change::Promote).await;
     }
@@ -67,7 +67,7 @@ pub async fn news_comes_after_a_promotion(place: Place) {
 
 /// A hint comes when something was appended through another handle.
 pub async fn news_comes_from_another_handle(place: Place) {
-    if place.hints_reach(Reach::EveryHandle) {
+    if place.hints_reach("news_comes_from_another_handle", Reach::EveryHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
         let listener = place.log().await;
         assert_news(&place, &log, &topic, listener.news(&topic), Change::Append).await;
@@ -76,7 +76,7 @@ pub async fn news_comes_from_another_handle(place: Place) {
 
 /// A hint comes when something was promoted through another handle.
 pub async fn news_of_a_promotion_comes_from_another_handle(place: Place) {
-    if place.hints_reach(Reach::EveryHandle) {
+    if place.hints_reach("news_of_a_promotion_comes_from_another_handle", Reach::EveryHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
         let listener = place.log().await;
         assert_news(&place, &log, &topic, listener.news(&topic), Change::Promote).await;

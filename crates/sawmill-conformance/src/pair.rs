@@ -11,7 +11,7 @@ use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record
 use sawmill::topic::{Topic, TopicName, TopicSpec};
 use sawmill::{Context, Finding, Message, MessageId, Outcome, Push, Result, Sawmill};
 
-use crate::waits::in_vain;
+use crate::waits::timeout_message;
 
 /// Both seams in one, for tests that want one store.
 #[derive(Debug, Clone)]
@@ -131,7 +131,7 @@ pub async fn all_is_worked(open: impl AsyncFn() -> Sawmill) {
         None => {
             let done = async || mill.status(TOPIC, "default").await.expect("a status").done;
             let missing = async || 350usize.saturating_sub(done().await as usize);
-            panic!("{}", in_vain("all is worked", &mill, TOPIC, "default", missing).await);
+            panic!("{}", timeout_message("all is worked", &mill, TOPIC, "default", missing).await);
         }
     }
     for worker in workers {

@@ -15,6 +15,8 @@ use sawmill::log::Log;
 use sawmill::topic::{Topic, TopicSpec};
 use tokio::sync::oneshot;
 
+use crate::waits::timeout_of;
+
 /// No check takes longer, unless the engine hangs.
 const LONGEST_CHECK: Duration = Duration::from_secs(180);
 
@@ -31,7 +33,7 @@ pub trait Factory: Send + Sync + 'static {
     }
 
     /// How far the engine's hints reach. Nothing correct depends on hints, so an engine may have none; but then its
-    /// test file says so.
+    /// test file says so, and the checks of what it lacks are skipped.
     fn hints_reach(&self) -> Reach {
         Reach::EveryHandle
     }
@@ -107,15 +109,15 @@ impl Place {
         self.factory.patience()
     }
 
-    /// True if the engine says that its hints reach so far. If not, says that a check is skipped.
-    pub(crate) fn hints_reach(&self, reach: Reach) -> bool {
+    /// True if the engine says that its hints reach so far. If not, this check is skipped, visibly.
+    pub(crate) fn hints_reach(&self, check: &str, reach: Reach) -> bool {
         let reaches = match self.factory.hints_reach() {
             Reach::Nobody => false,
             Reach::SameHandle => reach == Reach::SameHandle,
             Reach::EveryHandle => true,
         };
         if !reaches {
-            eprintln!("skipped: the factory says that this engine's hints do not reach so far");
+            skipped(check, "the factory says that this engine's hints do not reach so far");
         }
         reaches
     }
@@ -149,7 +151,7 @@ where
             let place = Place::new(name, Arc::new(factory));
             let env = place.env().clone();
             if env.within(LONGEST_CHECK, check(place)).await.is_none() {
-                panic!("this did not happen: {name} ends within {LONGEST_CHECK:?}; the engine hangs");
+                panic!("test timed out: {name} ends within {LONGEST_CHECK:?}; the engine hangs");
             }
         });
     }));
@@ -160,11 +162,19 @@ where
     }
 }
 
-/// Says visibly that a test could not be run here, and why: on the terminal, and in the file that `cargo xtask test` names.
+/// Says visibly that a test could not be run here, and why: on the terminal, and in the file that `cargo xtask test` names. With `CI=true`
+/// everything must be run, so it is a failure; and so is a server that was too slow to start.
 pub fn skipped(test: &str, why: &str) {
+    if let Some(timeout) = timeout_of(why) {
+        panic!("{timeout}");
+    }
     // A line for each test: they are counted.
     let why: Vec<&str> = why.split_whitespace().collect();
-    let line = format!("SKIPPED: {test}: {}\n", why.join(" "));
+    let why = why.join(" ");
+    if std::env::var_os("CI").is_some_and(|ci| ci == "true") {
+        panic!("{test} cannot be run here: {why}; provide what is missing, or run it without CI=true");
+    }
+    let line = format!("SKIPPED: {test}: {why}\n");
     eprint!("{line}");
     if let Some(path) = std::env::var_os("SAWMILL_SKIPS") {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path);

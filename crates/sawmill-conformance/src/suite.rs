@@ -222,6 +222,7 @@ mod tests {
             include_str!("log_content.rs"),
             include_str!("log_crowd.rs"),
             include_str!("log_due.rs"),
+            include_str!("log_find.rs"),
             include_str!("log_idempotence.rs"),
             include_str!("log_news.rs"),
             include_str!("log_promote.rs"),

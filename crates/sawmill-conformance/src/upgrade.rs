@@ -78,6 +78,6 @@ async fn more(runs: &Runs, name: &str) {
         }
     };
     if Env::system().within(DEADLINE, reached).await.is_none() {
-        panic!("this did not happen: the {name} program runs some more");
+        panic!("test timed out: the {name} program runs some more");
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sawmill::Sawmill;
 use sawmill_conformance::trial::{Trial, Worst};
+use sawmill_conformance::waits::in_time;
 use sawmill_kafka::KafkaEngine;
 use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
@@ -20,7 +21,7 @@ async fn survive(from: &str, worst: Worst, harm: impl Fn(&mut Server) -> Result<
     let mut trial = Trial::start(open, TTL).await;
     for _ in 0..2 {
         trial.runs(200).await;
-        block_in_place(|| harm(&mut server).and_then(|()| server.restart())).unwrap();
+        in_time(block_in_place(|| harm(&mut server).and_then(|()| server.restart())));
         trial.recovers(from).await;
     }
     trial.end(worst).await;

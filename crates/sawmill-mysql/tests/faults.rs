@@ -11,12 +11,13 @@ use sawmill::engine::Engine;
 use sawmill::env::Env;
 use sawmill::ledger::{Commit, EntryKey, Write};
 use sawmill_conformance::trial::{Trial, Worst};
+use sawmill_conformance::waits::in_time;
 use sawmill_mysql::MysqlEngine;
 use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
 
-/// Longer than any server here is away: nobody is to be declared dead.
-const LONG_TTL: Duration = Duration::from_secs(30);
+/// Longer than any server here is away, also on a busy machine: nobody is to be declared dead.
+const LONG_TTL: Duration = Duration::from_secs(60);
 /// Short, so that a server can be away for longer.
 const SHORT_TTL: Duration = Duration::from_secs(3);
 
@@ -48,7 +49,7 @@ async fn under_load(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_restarted_under_load_loses_nothing() {
     under_load("a server that was restarted", 3, LONG_TTL, Worst::Once, async |server| {
-        block_in_place(|| server.stop().and_then(|()| server.restart())).unwrap();
+        in_time(block_in_place(|| server.stop().and_then(|()| server.restart())));
     })
     .await;
 }
@@ -57,7 +58,7 @@ async fn a_server_that_is_restarted_under_load_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_under_load_loses_nothing() {
     under_load("a server that was killed", 3, LONG_TTL, Worst::Once, async |server| {
-        block_in_place(|| server.kill().and_then(|()| server.restart())).unwrap();
+        in_time(block_in_place(|| server.kill().and_then(|()| server.restart())));
     })
     .await;
 }
@@ -66,9 +67,9 @@ async fn a_server_that_is_killed_under_load_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_away_for_long_loses_nothing() {
     under_load("a server that was away for long", 1, SHORT_TTL, Worst::GivenUp, async |server| {
-        block_in_place(|| server.kill()).unwrap();
+        in_time(block_in_place(|| server.kill()));
         Env::system().sleep(SHORT_TTL + Duration::from_secs(2)).await;
-        block_in_place(|| server.restart()).unwrap();
+        in_time(block_in_place(|| server.restart()));
     })
     .await;
 }
@@ -94,7 +95,7 @@ async fn nothing_that_was_read_in_one_life_of_a_server_is_written_on_in_the_next
     drop(MysqlEngine.open(&server.url().parse().unwrap(), &Default::default()).await.unwrap());
     let Commit::Done(third) = write(Some(second), "c").await else { panic!("the server lives") };
 
-    block_in_place(|| server.kill().and_then(|()| server.restart())).unwrap();
+    in_time(block_in_place(|| server.kill().and_then(|()| server.restart())));
     let answer = loop {
         match ledger.get(&EntryKey::raw("another")).await {
             Ok(_) => break write(Some(third), "d").await,
@@ -115,15 +116,18 @@ async fn connections_that_are_cut_under_load_lose_nothing() {
         let mut killer = Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.unwrap();
         let others =
             "SELECT id FROM information_schema.processlist WHERE db = 'sawmill' AND id <> CONNECTION_ID()";
-        let mut cut = 0;
-        for _ in 0..20 {
+        let env = Env::system();
+        let (began, mut rounds, mut cut) = (env.now(), 0, 0);
+        // A machine that is busy cuts fewer in so many rounds, and goes on.
+        while rounds < 20 || cut <= 5 && env.now().since(began) < Duration::from_secs(60) {
             for id in killer.query::<u64, _>(others).await.unwrap() {
                 // It may have ended by itself.
                 cut += usize::from(killer.query_drop(format!("KILL {id}")).await.is_ok());
             }
-            Env::system().sleep(Duration::from_millis(50)).await;
+            env.sleep(Duration::from_millis(50)).await;
+            rounds += 1;
         }
-        assert!(cut > 5, "only {cut} connections were cut");
+        assert!(cut > 5, "test timed out: more than 5 connections are cut, and not only {cut}");
     })
     .await;
 }

@@ -40,6 +40,10 @@ pub use install::{chromium, podman, python};
 pub use kafka::KafkaExtras;
 pub use running::Running;
 
+/// How the error begins if a server can be had, and was only too slow to start or to stop: the machine is busy. Any other error says
+/// what is missing.
+pub const TOO_SLOW: &str = "too slow: ";
+
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -106,7 +110,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a new one, getting its programs first if they are not here. The error says what is missing.
+    /// Starts a new one, getting its programs first if they are not here. The error says what is missing, or that it was [too slow](TOO_SLOW).
     pub fn start(kind: Kind) -> Result<Self, String> {
         match kind {
             Kind::Postgres => {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::install::{self, Archive};
-use crate::process::{READY, done, end_of, give, humbly};
+use crate::process::{READY, done, end_of, give, humbly, too_slow};
 
 /// Where Debian puts the binaries of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -68,16 +68,19 @@ pub(crate) fn launch(programs: &Path, folder: &Path, port: u16) -> Result<u32, S
     let options = format!("-p {port} {}", settings.join(" "));
     // One that was killed leaves this behind, and would be taken for alive as long as nobody has buried its process.
     let _ = fs::remove_file(data.join("postmaster.pid"));
-    let began = Instant::now();
+    let (began, patience) = (Instant::now(), READY.as_secs().to_string());
     loop {
         let mut start = humbly(&programs.join("pg_ctl"));
-        start.current_dir(folder).args(["start", "-w", "-t", "60", "-o", &options, "-D"]).arg(&data);
+        start.current_dir(folder).args(["start", "-w", "-t", &patience, "-o", &options, "-D"]).arg(&data);
         // `done` waits for the ends of its pipes, which the server must not hold.
         start.arg("-l").arg(&log);
         match done("pg_ctl start", &mut start) {
             Ok(()) => break,
             Err(_) if began.elapsed() < READY && end_of(&log).contains("still in use") => {
                 thread::sleep(Duration::from_millis(100));
+            }
+            Err(error) if error.contains("did not start in time") => {
+                return Err(too_slow(&format!("{error}: {}", end_of(&log))));
             }
             Err(error) => return Err(format!("{error}: {}", end_of(&log))),
         }

@@ -14,6 +14,11 @@ use std::time::{Duration, Instant};
 /// How long a server may take until it answers, on a machine that is busy with other things.
 pub(crate) const READY: Duration = Duration::from_secs(120);
 
+/// The error of a server that can be had, and that did not start or stop in time.
+pub(crate) fn too_slow(what: &str) -> String {
+    format!("{}{what}", crate::TOO_SLOW)
+}
+
 /// Who runs servers when we are root, because they refuse to be root.
 const NOBODY: &str = "nobody";
 
@@ -114,7 +119,7 @@ pub(crate) fn wait(server: &mut Child, log: &Path, ready: impl Fn() -> io::Resul
     }
     // What starts it for us hands this signal on, and no other.
     let _ = Command::new("kill").arg(server.id().to_string()).status().and_then(|_| server.wait());
-    Err(format!("it does not answer: {}", end_of(log)))
+    Err(too_slow(&format!("it does not answer within {READY:?}: {}", end_of(log))))
 }
 
 pub(crate) fn connected(port: u16) -> io::Result<TcpStream> {

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Kind;
+use crate::process::too_slow;
 
 /// How long a server may take to stop when it is asked to, before it is killed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,7 +65,7 @@ impl Running {
             return Ok(());
         }
         self.kill()?;
-        Err(format!("{} ({}) did not stop and was killed", self.kind.name(), self.pid))
+        Err(too_slow(&format!("{} ({}) did not stop and was killed", self.kind.name(), self.pid)))
     }
 
     /// Ends it at once, with the processes that it started: they would else go on for a moment, and hold what they hold.
@@ -76,7 +77,11 @@ impl Running {
         all.extend(children(self.pid));
         signal("-KILL", &all)?;
         let gone = self.ended() && wait_for(|| all.iter().all(|pid| !runs(*pid)));
-        if gone { Ok(()) } else { Err(format!("{} ({}) cannot be killed", self.kind.name(), self.pid)) }
+        if gone {
+            Ok(())
+        } else {
+            Err(too_slow(&format!("{} ({}) cannot be killed", self.kind.name(), self.pid)))
+        }
     }
 
     fn ended(&self) -> bool {

@@ -15,13 +15,14 @@ const SERVER: JavaServer = JavaServer {
 };
 
 /// Sessions may be as short as two ticks, and longer than it takes to start it again on a busy machine. It writes before it answers, as it does by itself.
+/// It says whether it serves (`srvr`), and which sessions there are (`dump`).
 const SETTINGS: &str = "\
 tickTime=500\n\
 maxSessionTimeout=60000\n\
 clientPortAddress=127.0.0.1\n\
 maxClientCnxns=0\n\
 admin.enableServer=false\n\
-4lw.commands.whitelist=srvr\n";
+4lw.commands.whitelist=srvr,dump\n";
 
 pub(crate) fn programs() -> Result<PathBuf, String> {
     SERVER.programs()

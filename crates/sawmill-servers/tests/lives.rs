@@ -2,8 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::net::TcpStream;
+use std::panic::catch_unwind;
 
-use sawmill_servers::{KafkaExtras, Kind, Server};
+use sawmill_conformance::waits::in_time;
+use sawmill_servers::{KafkaExtras, Kind, Server, TOO_SLOW};
+
+/// The suite knows by the words what is no reason to skip a test.
+#[test]
+fn a_server_that_is_too_slow_is_a_wait_that_has_expired() {
+    let said = catch_unwind(|| sawmill_conformance::skipped("a test", &format!("{TOO_SLOW}it sleeps")));
+    let said = said.unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(*said, format!("test timed out: {TOO_SLOW}it sleeps"));
+}
 
 /// What cannot be had here is a visible skip on a laptop and a failure in CI.
 fn had(started: Result<Server, String>, what: &str) -> Option<Server> {
@@ -17,13 +27,13 @@ fn listens(server: &Server) -> bool {
 fn lives_and_dies(mut server: Server) {
     let (port, url, folder) = (server.port(), server.url().to_owned(), server.folder().to_owned());
     assert!(listens(&server));
-    server.stop().unwrap();
+    in_time(server.stop());
     assert!(!listens(&server), "it is stopped");
-    server.restart().unwrap();
+    in_time(server.restart());
     assert!(listens(&server), "it is back");
-    server.kill().unwrap();
+    in_time(server.kill());
     assert!(!listens(&server), "it is killed");
-    server.restart().unwrap();
+    in_time(server.restart());
     assert!(listens(&server), "it is back");
     assert_eq!((server.port(), server.url()), (port, &*url));
     drop(server);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sawmill::{Context, ErrorKind, MessageId, Outcome, Push, RetryPolicy, Worker};
 use tokio::sync::Semaphore;
 
-use super::support::{POLL, Subject, engines, eventually, soon, topic};
+use super::support::{POLL, Subject, engines, eventually, group_is, soon, topic};
 
 pub async fn a_message_that_waits_is_not_started_in_any_group(on: Subject) {
     for (mill, _place) in engines(on).await {
@@ -32,7 +32,7 @@ pub async fn a_message_that_waits_is_not_started_in_any_group(on: Subject) {
             });
             let worker = worker.await.unwrap();
             let status = async || mill.status("mails", group).await.unwrap();
-            eventually("nothing is left", async || status().await.done == done).await;
+            group_is(&mill, "mails", group, "nothing is left", |status| status.done == done).await;
             eventually("what is due now was cancelled", async || status().await.scheduled == 0).await;
             soon("all is settled", worker.drained()).await;
             worker.stop().await;
@@ -102,7 +102,7 @@ pub async fn a_message_that_waits_for_its_next_attempt_is_not_tried_again(on: Su
             eventually("it failed", async || ran.load(Ordering::SeqCst) == 1).await;
             mill.cancel("mails", id).await.unwrap();
             let status = async || mill.status("mails", "default").await.unwrap();
-            eventually("it is settled", async || status().await.cancelled == 1).await;
+            group_is(&mill, "mails", "default", "it is settled", |status| status.cancelled == 1).await;
             soon("nothing is left", worker.drained()).await;
             worker.stop().await;
             assert_eq!(ran.load(Ordering::SeqCst), 1, "ordered: {ordered}");

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use sawmill::{Context, Outcome, Push, RetryPolicy, Sawmill, Since, Which, Worker};
+use sawmill::{Context, GroupStatus, Outcome, Push, RetryPolicy, Sawmill, Since, Which, Worker};
 
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Subject, engines, eventually, soon, topic};
+use super::support::{LONG_TTL, POLL, Subject, engines, group_is, soon, topic};
 
 /// What is answered, line by line, on whichever engine.
 const ANSWERS: &[&str] = &[
@@ -73,11 +73,8 @@ async fn stand(mill: &Sawmill) -> String {
 }
 
 async fn settled(mill: &Sawmill, done: u64, dead: u64) {
-    eventually("all is settled", async || {
-        let now = mill.status("orders", "default").await.unwrap();
-        (now.done, now.dead, now.claimed) == (done, dead, 0)
-    })
-    .await;
+    let settled = |now: &GroupStatus| (now.done, now.dead, now.claimed) == (done, dead, 0);
+    group_is(mill, "orders", "default", "all is settled", settled).await;
 }
 
 /// What was answered; of an error the part before what to do about it.

@@ -7,6 +7,7 @@ use sawmill::env::Env;
 use sawmill::{Context, Handler, IntoHandler, Outcome, Timestamp};
 use tokio::sync::{Semaphore, watch};
 
+use super::place::nothing_is_left;
 use super::support::DEADLINE;
 
 /// More handlers than any test has.
@@ -119,9 +120,15 @@ impl Desk {
 
     async fn reaches(&self, number: &watch::Sender<usize>, count: usize, what: &str) {
         let (env, mut number) = (Env::system(), number.subscribe());
-        if env.within(DEADLINE, number.wait_for(|number| *number >= count)).await.is_none() {
-            panic!("this did not happen: {count} handlers {what}; {}", self.seen());
+        if env.within(DEADLINE, number.wait_for(|number| *number >= count)).await.is_some() {
+            return;
         }
+        let seen = self.seen();
+        // Who has started may take long to end; what has not been started and waits nowhere never is.
+        if self.count() < count && nothing_is_left().await && self.count() < count {
+            panic!("lost: of {count} handlers some never start, and nothing waits any more; {seen}");
+        }
+        panic!("test timed out: {count} handlers {what}; {seen}");
     }
 
     /// What there is to see when a wait has expired. While handlers still start, the machine is slow; if none has for long and none is at

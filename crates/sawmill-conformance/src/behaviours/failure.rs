@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Subject, eventually, topic};
+use super::support::{LONG_TTL, POLL, Subject, eventually, group_is, topic};
 
 pub async fn f7_an_error_is_tried_again_at_once_and_then_marked(on: Subject) {
     let place = on.place();
@@ -21,7 +21,7 @@ pub async fn f7_an_error_is_tried_again_at_once_and_then_marked(on: Subject) {
     let builder = builder.retry(RetryPolicy::retries(5).backoff(hour, hour));
     let worker = builder.start(desk.seat_that("one", |_| Outcome::retry("no"))).await.unwrap();
     mill.push("orders", "0").await.unwrap();
-    eventually("it is marked", async || mill.status("orders", "default").await.unwrap().retrying == 1).await;
+    group_is(&mill, "orders", "default", "it is marked", |status| status.retrying == 1).await;
     worker.drained().await;
     let attempts: Vec<u32> = desk.runs().iter().map(|run| run.context.attempt()).collect();
     assert_eq!(attempts, [1, 2], "one retry at once, and the next one not before its time");
@@ -57,7 +57,7 @@ pub async fn f8_what_failed_is_tried_again_later(on: Subject) {
             assert!(after.at >= after.context.message().due.unwrap());
         }
     }
-    eventually("it is done", async || mill.status("orders", "default").await.unwrap().done == 1).await;
+    group_is(&mill, "orders", "default", "it is done", |status| status.done == 1).await;
     assert_eq!(worker.stop().await.failed, 3);
     assert_eq!(desk.count(), 4);
 }
@@ -139,7 +139,7 @@ pub async fn q13_or_a_failed_task_is_only_logged(on: Subject) {
     let builder = builder.on_failure(OnFailure::Log);
     let worker = builder.start(desk.seat_that("one", |_| Outcome::retry("jam"))).await.unwrap();
     let id = mill.push("orders", "0").await.unwrap();
-    eventually("it is given up", async || mill.status("orders", "default").await.unwrap().dropped == 1).await;
+    group_is(&mill, "orders", "default", "it is given up", |status| status.dropped == 1).await;
     worker.stop().await;
     let status = mill.status("orders", "default").await.unwrap();
     assert_eq!((status.dead, status.retrying, status.claimed), (0, 0, 0), "{status:?}");

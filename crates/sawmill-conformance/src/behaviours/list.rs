@@ -11,15 +11,19 @@ macro_rules! behaviours {
     ($store:ty) => {
         $crate::behaviours!($store, without());
     };
-    ($store:ty, without $lacks:tt) => {
+    ($store:ty, without($($lack:ident),* $(,)?)) => {
+        $($crate::lack_of_an_engine!($lack);)*
+        $crate::behaviours!($store, @lacks ($($lack),*), &[$(stringify!($lack)),*]);
+    };
+    ($store:ty, @lacks $lacks:tt, $names:expr) => {
         fn subject() -> $crate::behaviours::Subject {
             $crate::behaviours::Subject::of::<$store>(module_path!())
         }
 
         #[test]
-        fn what_is_left_out_is_what_the_engine_lacks() {
-            let check = |on| $crate::behaviours::check_lacks(on, stringify!($lacks));
-            $crate::behaviours::one_thread("what_is_left_out_is_what_the_engine_lacks", subject(), check);
+        fn left_out_tests_match_what_the_engine_lacks() {
+            let check = |on| $crate::behaviours::check_lacks(on, $names);
+            $crate::behaviours::one_thread("left_out_tests_match_what_the_engine_lacks", subject(), check);
         }
 
         $crate::coordination_tests!($lacks);
@@ -246,7 +250,11 @@ macro_rules! processes {
     ($store:ty) => {
         $crate::processes!($store, without());
     };
-    ($store:ty, without $lacks:tt) => {
+    ($store:ty, without($($lack:ident),* $(,)?)) => {
+        $($crate::lack_of_processes!($lack);)*
+        $crate::processes!($store, @lacks ($($lack),*));
+    };
+    ($store:ty, @lacks $lacks:tt) => {
         fn subject() -> $crate::behaviours::Subject {
             $crate::behaviours::Subject::of::<$store>(module_path!())
         }
@@ -282,6 +290,35 @@ macro_rules! processes {
                 g9_the_claims_of_a_process_that_stands_still_are_taken_over_and_it_joins_anew in no_runtime,
             ],
         }
+    };
+}
+
+/// What an engine can lack. Anything else is a mistake, and would leave out nothing.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! lack_of_an_engine {
+    (idempotent_append) => {};
+    (trimming) => {};
+    ($other:ident) => {
+        compile_error!(concat!(
+            "no engine lacks `",
+            stringify!($other),
+            "`: see the words that `behaviours!` knows"
+        ));
+    };
+}
+
+/// What trials with processes can do without.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! lack_of_processes {
+    (crowds) => {};
+    ($other:ident) => {
+        compile_error!(concat!(
+            "no trial needs `",
+            stringify!($other),
+            "`: see the words that `processes!` knows"
+        ));
     };
 }
 

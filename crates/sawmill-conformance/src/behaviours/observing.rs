@@ -13,7 +13,8 @@ use tracing::span::{Attributes, Id, Record};
 
 use super::desk::Desk;
 use super::support::{
-    LONG_TTL, POLL, Peek, Place, SHORT_TTL, Subject, counted, eventually, numbered, orders_done, soon, topic,
+    LONG_TTL, POLL, Peek, Place, SHORT_TTL, Subject, counted, eventually, group_is, numbered, orders_done,
+    soon, topic,
 };
 
 // ── metrics ──
@@ -285,8 +286,7 @@ pub async fn q16_each_run_has_a_span_and_each_step_a_line(on: Subject) {
         let me = worker.state().id.unwrap().to_string();
         let good = mill.push("orders", "good").await.unwrap().to_string();
         let bad = mill.push("orders", "bad").await.unwrap().to_string();
-        eventually("it is given up", async || mill.status("orders", "default").await.unwrap().dead == 1)
-            .await;
+        group_is(&mill, "orders", "default", "it is given up", |status| status.dead == 1).await;
         worker.drained().await;
         worker.stop().await;
 

@@ -1,16 +1,21 @@
 //! Where behaviours are shown: a store of the engine under test. An engine brings a [`TestStore`], and nothing else of the tests knows
 //! which engine it is.
 
+use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sawmill::engine::{Namespace, Store};
 use sawmill::env::Env;
 use sawmill::ledger::Ledger;
-use sawmill::log::Log;
+use sawmill::log::{Log, Position};
 use sawmill::memory::Memory;
-use sawmill::{OpenOptions, Sawmill};
+use sawmill::{Error, OpenOptions, Result, Sawmill, Timestamp, TopicSpec};
 use tokio::runtime::{Builder, Runtime};
+
+use crate::sample::{now, record};
+use crate::waits::{LAST_LOOK, left};
 
 /// A store that one test has to itself, on an engine or on a pair of two.
 #[async_trait]
@@ -94,7 +99,13 @@ impl Subject {
 
     /// A new store.
     pub fn place(self) -> Place {
-        Place { subject: self, store: (self.new)() }
+        let place = Place { subject: self, store: (self.new)() };
+        PLACES.with_borrow_mut(|places| {
+            if let Some(places) = places {
+                places.push(place.clone());
+            }
+        });
+        place
     }
 
     /// The shard of a topic with so many to which a key belongs.
@@ -131,8 +142,12 @@ impl Place {
 
     /// The store, opened as a process of its own would.
     pub async fn mill(&self) -> Sawmill {
+        self.open().await.unwrap()
+    }
+
+    async fn open(&self) -> Result<Sawmill> {
         let namespace = self.store.namespace();
-        (self.subject.options)().namespace(namespace.as_str()).open(&self.url()).await.unwrap()
+        (self.subject.options)().namespace(namespace.as_str()).open(&self.url()).await
     }
 
     /// The two seams, without the library on top. They are opened on a thread of their own and stay open as long as the test program.
@@ -164,6 +179,57 @@ impl Seams {
     }
 }
 
+thread_local! {
+    /// The stores of the test that runs on this thread, as long as it runs: a wait that has expired looks into them.
+    static PLACES: RefCell<Option<Vec<Place>>> = const { RefCell::new(None) };
+}
+
+/// While it is there, the stores of a test are at hand.
+struct AtHand;
+
+impl AtHand {
+    fn new() -> Self {
+        PLACES.set(Some(Vec::new()));
+        Self
+    }
+}
+
+impl Drop for AtHand {
+    fn drop(&mut self) {
+        drop(PLACES.take());
+    }
+}
+
+/// True if groups have worked on the stores of this test and have nothing left to do: what has not come by now will not come any more.
+/// False if that cannot be known.
+pub(super) async fn nothing_is_left() -> bool {
+    let places = PLACES.with_borrow(|places| places.clone().unwrap_or_default());
+    let looks = async {
+        let first = are_idle(&places).await?;
+        // What moves from one count to another may be in neither for a moment.
+        Env::system().sleep(Duration::from_secs(1)).await;
+        Ok::<bool, Error>(first && are_idle(&places).await?)
+    };
+    matches!(Env::system().within(LAST_LOOK, looks).await, Some(Ok(true)))
+}
+
+async fn are_idle(places: &[Place]) -> Result<bool> {
+    let mut groups = 0;
+    for place in places {
+        let mill = place.open().await?;
+        for topic in mill.topics().await? {
+            let topic = topic.name.to_string();
+            for group in mill.groups(&topic).await? {
+                if left(&mill.status(&topic, &group.to_string()).await?) > 0 {
+                    return Ok(false);
+                }
+                groups += 1;
+            }
+        }
+    }
+    Ok(groups > 0)
+}
+
 /// Runs a test as `#[tokio::test]` does. The macros of the lists call this.
 pub fn one_thread<T: Future<Output = ()>>(name: &str, on: Subject, test: impl FnOnce(Subject) -> T) {
     run(Builder::new_current_thread(), name, on, test);
@@ -177,6 +243,7 @@ pub fn many_threads<T: Future<Output = ()>>(name: &str, on: Subject, test: impl 
 /// The same, for a test that makes its own threads.
 pub fn no_runtime(name: &str, on: Subject, test: impl FnOnce(Subject)) {
     if on.is_here(name) {
+        let _at_hand = AtHand::new();
         test(on);
     }
 }
@@ -188,13 +255,25 @@ fn run<T: Future<Output = ()>>(
     test: impl FnOnce(Subject) -> T,
 ) {
     if on.is_here(name) {
+        let _at_hand = AtHand::new();
         runtime.enable_all().build().unwrap().block_on(test(on));
     }
 }
 
 /// Panics if the tests that are left out on this engine are not those that it cannot pass.
-pub async fn check_lacks(on: Subject, lacks: &str) {
-    let capabilities = on.place().store().log.capabilities();
-    let left_out = lacks.contains("idempotent_append");
+pub async fn check_lacks(on: Subject, lacks: &'static [&'static str]) {
+    let place = on.place();
+    let log = place.store().log;
+    let capabilities = log.capabilities();
+    let left_out = lacks.contains(&"idempotent_append");
     assert_eq!(left_out, !capabilities.idempotent_append, "{} says {capabilities:?}", on.engine);
+    if lacks.contains(&"trimming") {
+        let spec = TopicSpec { shards: 1, ..TopicSpec::new("trimmed".parse().unwrap()) };
+        let topic = log.create_topic(&spec).await.unwrap();
+        log.append(&topic, now(), vec![record(0, "old")]).await.unwrap();
+        let ends = log.positions(&topic, Timestamp::LATEST).await.unwrap();
+        let upto: Vec<Vec<Position>> = ends.into_iter().map(|end| vec![end]).collect();
+        let dropped = log.trim(&topic, &upto, Timestamp::LATEST).await.unwrap();
+        assert_eq!(dropped, [0], "{} does trim, and the tests of that are left out", on.engine);
+    }
 }

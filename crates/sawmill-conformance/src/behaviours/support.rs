@@ -7,11 +7,12 @@ use sawmill::env::Env;
 use sawmill::ledger::{Commit, Entry, EntryKey, Version, Write};
 use sawmill::member::Member;
 use sawmill::shard::{Rules, ShardState};
-use sawmill::{GroupName, Push, Sawmill, Topic, TopicSpec, WorkerId};
+use sawmill::{GroupName, GroupStatus, Push, Sawmill, Topic, TopicSpec, WorkerId};
 
-use super::place::Seams;
 pub use super::place::{Place, Subject};
+use super::place::{Seams, nothing_is_left};
 use super::tap::Tap;
+use crate::waits::left;
 
 /// How long to wait for what must happen: the machine may be busy with other things.
 pub const DEADLINE: Duration = Duration::from_secs(40);
@@ -58,7 +59,7 @@ pub fn key_per_shard(shards: u16, shard_of: impl Fn(&[u8], u16) -> u16) -> Vec<S
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match Env::system().within(DEADLINE, future).await {
         Some(value) => value,
-        None => panic!("this did not happen: {what}"),
+        None => panic!("test timed out: {what}"),
     }
 }
 
@@ -95,12 +96,39 @@ pub async fn group_has_done(mill: &Sawmill, topic: &str, group: &str, count: u64
         return;
     }
     let last = status().await;
-    let left = last.waiting + last.scheduled + last.claimed + last.retrying;
     let settled = last.done + last.dead + last.dropped + last.cancelled;
-    if left == 0 && settled < count {
+    if left(&last) == 0 && settled < count {
         panic!("of {count} messages of {topic} some were lost; {group} has nothing left: {last:?}");
     }
-    panic!("this did not happen: {group} has done {count} messages of {topic}; it has {last:?}");
+    panic!("test timed out: {group} has done {count} messages of {topic}; it has {last:?}");
+}
+
+/// Waits until a group's counts are like this. If they are not, and nothing is left to be done, they never will be: then something is
+/// lost.
+pub async fn group_is(
+    mill: &Sawmill,
+    topic: &str,
+    group: &str,
+    what: &str,
+    holds: impl Fn(&GroupStatus) -> bool,
+) {
+    let status = async || mill.status(topic, group).await.unwrap();
+    let reached = async {
+        while !holds(&status().await) {
+            Env::system().sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if Env::system().within(DEADLINE, reached).await.is_some() {
+        return;
+    }
+    let before = status().await;
+    // What moves from one count to another may be in neither for a moment.
+    Env::system().sleep(Duration::from_secs(1)).await;
+    let last = status().await;
+    if left(&before) == 0 && left(&last) == 0 && !holds(&last) {
+        panic!("lost: {what} does not come any more; {group} has nothing of {topic} left: {last:?}");
+    }
+    panic!("test timed out: {what}; of {topic} {group} has {last:?}");
 }
 
 /// Waits until a number has grown to this, and holds that it has not grown beyond.
@@ -116,10 +144,13 @@ pub async fn counted(what: &str, count: usize, mut number: impl AsyncFnMut() -> 
             Env::system().sleep(Duration::from_millis(10)).await;
         }
     };
-    match Env::system().within(DEADLINE, reached).await {
-        Some(reached) => assert_eq!(reached, count, "{what}: some were counted twice"),
-        None => panic!("this did not happen: {what}, {count} in all; last seen: {last:?}"),
-    }
+    let Some(reached) = Env::system().within(DEADLINE, reached).await else {
+        if nothing_is_left().await && number().await < count {
+            panic!("lost: {what}, {count} in all, and nothing waits any more; last seen: {last:?}");
+        }
+        panic!("test timed out: {what}, {count} in all; last seen: {last:?}");
+    };
+    assert_eq!(reached, count, "{what}: some were counted twice");
 }
 
 /// The ledger's entries of one group of one topic, as the store has them.

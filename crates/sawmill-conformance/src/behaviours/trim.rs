@@ -8,7 +8,7 @@ use sawmill::{Outcome, Push, Sawmill, Topic, TopicSpec, Worker};
 
 use super::both::{Store, both};
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Subject, eventually, group_has_done, numbered};
+use super::support::{LONG_TTL, POLL, Subject, group_has_done, group_is, numbered};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -79,7 +79,7 @@ pub async fn the_lanes_are_trimmed_too_and_dead_letters_stay(on: Subject) {
         let builder = mill.worker("orders").slots(4).ttl(LONG_TTL).poll(POLL);
         let worker = builder.start(desk.seat_that("one", |_| Outcome::dead("no"))).await.unwrap();
         mill.push("orders", "0").await.unwrap();
-        eventually("it is dead", async || mill.status("orders", "default").await.unwrap().dead == 1).await;
+        group_is(&mill, "orders", "default", "it is dead", |status| status.dead == 1).await;
         // It may be in the lane already and its claim still open.
         worker.stop().await;
         store.clock.move_on(HOUR + HOUR);

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sawmill::{Context, ErrorKind, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Which, Worker};
+use sawmill::{
+    Context, ErrorKind, GroupStatus, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Which, Worker,
+};
 
 use super::both::both;
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Subject, eventually, topic};
+use super::support::{LONG_TTL, POLL, Subject, eventually, group_is, topic};
 
 async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
     let builder = mill.worker("jobs").group(group).slots(2).ttl(LONG_TTL).poll(POLL);
@@ -17,11 +19,9 @@ async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
 
 /// Waits until this many are dead and nothing else is under way.
 async fn dead(mill: &Sawmill, count: u64) {
-    eventually("all are dead", async || {
-        let status = mill.status("jobs", "default").await.unwrap();
-        (status.dead, status.waiting + status.claimed + status.retrying) == (count, 0)
-    })
-    .await;
+    let all_dead =
+        |status: &GroupStatus| (status.dead, status.waiting + status.claimed + status.retrying) == (count, 0);
+    group_is(mill, "jobs", "default", "all are dead", all_dead).await;
 }
 
 pub async fn while_one_waits_a_second_is_not_added(on: Subject) {
@@ -65,11 +65,10 @@ pub async fn a_message_is_live_until_every_group_has_settled_it(on: Subject) {
         let first = push().await;
         one.ended(1).await;
         two.started(1).await;
-        eventually("it is done in one group", async || mill.status("jobs", "one").await.unwrap().done == 1)
-            .await;
+        group_is(&mill, "jobs", "one", "it is done in one group", |status| status.done == 1).await;
         assert_eq!(push().await, first, "{}", store.engine);
         two.release_all();
-        eventually("it is done in both", async || mill.status("jobs", "two").await.unwrap().done == 1).await;
+        group_is(&mill, "jobs", "two", "it is done in both", |status| status.done == 1).await;
         let second = push().await;
         assert_ne!(second, first, "{}", store.engine);
         one.ended(2).await;
@@ -95,11 +94,8 @@ pub async fn a_retry_is_live_and_a_dead_letter_is_not_and_stays_so_when_it_is_re
         let worker = builder.start(desk.seat_that("one", says)).await.unwrap();
         let first = mill.push("jobs", Push::new("bad").unique("a")).await.unwrap();
         desk.ended(1).await;
-        eventually("it waits on its lane, or is tried again", async || {
-            let status = mill.status("jobs", "default").await.unwrap();
-            status.retrying == 1 || status.dead == 1
-        })
-        .await;
+        let failed = |status: &GroupStatus| status.retrying == 1 || status.dead == 1;
+        group_is(&mill, "jobs", "default", "it waits on its lane, or is tried again", failed).await;
         let again = mill.push("jobs", Push::new("good").unique("a")).await.unwrap();
         if desk.count() == 1 {
             assert_eq!(again, first, "{}", store.engine);
@@ -129,8 +125,7 @@ pub async fn what_a_group_only_logs_is_not_live_any_more(on: Subject) {
         let builder = mill.worker("jobs").slots(1).ttl(LONG_TTL).poll(POLL).on_failure(OnFailure::Log);
         let worker = builder.start(desk.seat_that("one", |_| Outcome::dead("no"))).await.unwrap();
         let first = mill.push("jobs", Push::new("1").unique("a")).await.unwrap();
-        eventually("it is dropped", async || mill.status("jobs", "default").await.unwrap().dropped == 1)
-            .await;
+        group_is(&mill, "jobs", "default", "it is dropped", |status| status.dropped == 1).await;
         assert_ne!(mill.push("jobs", Push::new("2").unique("a")).await.unwrap(), first, "{}", store.engine);
         worker.stop().await;
     }
@@ -145,7 +140,7 @@ pub async fn for_a_time_there_is_no_second_one_though_the_first_is_done(on: Subj
         let hour = Duration::from_secs(3600);
         let push = async || mill.push("jobs", Push::new("x").unique_for("a", hour)).await.unwrap();
         let first = push().await;
-        eventually("it is done", async || mill.status("jobs", "default").await.unwrap().done == 1).await;
+        group_is(&mill, "jobs", "default", "it is done", |status| status.done == 1).await;
         assert_eq!(push().await, first, "{}", store.engine);
         store.clock.move_on(hour);
         let second = push().await;
@@ -218,7 +213,7 @@ pub async fn a_worker_that_cannot_give_a_name_back_does_not_count_the_message_as
         let status = mill.status("jobs", "default").await.unwrap();
         assert_eq!((status.done, status.claimed), (0, 1), "{}", store.engine);
         store.refuse_commits(None);
-        eventually("it is done", async || mill.status("jobs", "default").await.unwrap().done == 1).await;
+        group_is(&mill, "jobs", "default", "it is done", |status| status.done == 1).await;
         assert_ne!(mill.push("jobs", Push::new("2").unique("a")).await.unwrap(), first.unwrap());
         worker.stop().await;
     }

@@ -8,7 +8,7 @@ use sawmill::shard::shard_of;
 
 use super::both::both;
 use super::desk::Desk;
-use super::support::{LONG_TTL, POLL, Subject, engines, eventually, key_per_shard, soon, topic};
+use super::support::{LONG_TTL, POLL, Subject, engines, group_is, key_per_shard, soon, topic};
 
 async fn standing(mill: &Sawmill, id: sawmill::MessageId) -> Standing {
     let mut groups = mill.whereabouts(id).await.unwrap().unwrap().groups;
@@ -54,8 +54,7 @@ pub async fn q17_a_message_is_followed_from_its_push_to_its_end(on: Subject) {
         mill.resume("orders", "default").await.unwrap();
         let worker =
             mill.worker("orders").ttl(LONG_TTL).poll(POLL).start(|_: Context| async {}).await.unwrap();
-        eventually("it is skipped", async || mill.status("orders", "default").await.unwrap().cancelled == 1)
-            .await;
+        group_is(&mill, "orders", "default", "it is skipped", |status| status.cancelled == 1).await;
         worker.stop().await;
         assert_eq!(standing(&mill, waits).await, Standing::Cancelled);
         assert!(mill.whereabouts(sawmill::MessageId::from_u128(5)).await.unwrap().is_none());
@@ -72,9 +71,8 @@ pub async fn q17_a_failed_message_is_followed_through_its_retries_its_death_and_
             let builder = mill.worker("orders").ttl(LONG_TTL).poll(POLL).retry(policy);
             builder.start(Desk::open().seat_that("one", outcome)).await.unwrap()
         };
-        let status = async || mill.status("orders", "default").await.unwrap();
         let worker = start(slow_retries(5), |_| Outcome::retry("no paper")).await;
-        eventually("it failed", async || status().await.retrying == 1).await;
+        group_is(&mill, "orders", "default", "it failed", |status| status.retrying == 1).await;
         worker.stop().await;
         let Standing::Retrying { failed, due, failures, worker } = standing(&mill, id).await else {
             panic!()
@@ -86,7 +84,7 @@ pub async fn q17_a_failed_message_is_followed_through_its_retries_its_death_and_
         // Three copies on: two retries that fail, and the dead letter.
         let second = mill.push("orders", Push::new("b").key("k")).await.unwrap();
         let worker = start(quick, |context| Outcome::retry(format!("jam {}", context.attempt()))).await;
-        eventually("it is dead", async || status().await.dead == 1).await;
+        group_is(&mill, "orders", "default", "it is dead", |status| status.dead == 1).await;
         worker.stop().await;
         let Standing::Dead { reason, failed, failures } = standing(&mill, second).await else { panic!() };
         assert_eq!((failed, failures.len()), (3, 3));
@@ -96,7 +94,7 @@ pub async fn q17_a_failed_message_is_followed_through_its_retries_its_death_and_
         dead.resend(Which::Ids(vec![second])).await.unwrap();
         assert!(matches!(standing(&mill, second).await, Standing::Retrying { failed: 0, .. }));
         let worker = start(slow_retries(5), |_| Outcome::Done).await;
-        eventually("it is done", async || status().await.done == 1).await;
+        group_is(&mill, "orders", "default", "it is done", |status| status.done == 1).await;
         worker.stop().await;
         assert_eq!(standing(&mill, second).await, Standing::Done);
         assert!(matches!(standing(&mill, id).await, Standing::Retrying { failed: 1, .. }));
@@ -112,8 +110,7 @@ pub async fn q17_what_was_skipped_or_dropped_is_not_called_done(on: Subject) {
         let builder = builder.on_failure(OnFailure::Log);
         let worker = builder.start(|_: Context| async { Outcome::retry("no") }).await.unwrap();
         let id = mill.push("orders", "a").await.unwrap();
-        eventually("it is dropped", async || mill.status("orders", "default").await.unwrap().dropped == 1)
-            .await;
+        group_is(&mill, "orders", "default", "it is dropped", |status| status.dropped == 1).await;
         worker.stop().await;
         assert_eq!(standing(&mill, id).await, Standing::Past);
         let skipped = mill.push("orders", "b").await.unwrap();
@@ -131,7 +128,7 @@ pub async fn q17_a_dead_letter_is_found_when_its_message_is_gone(on: Subject) {
         let id = mill.push("orders", "a").await.unwrap();
         let builder = mill.worker("orders").ttl(LONG_TTL).poll(POLL).delivery(Delivery::AtMostOnce);
         let worker = builder.start(|_: Context| async { Outcome::retry("no") }).await.unwrap();
-        eventually("it is dead", async || mill.status("orders", "default").await.unwrap().dead == 1).await;
+        group_is(&mill, "orders", "default", "it is dead", |status| status.dead == 1).await;
         worker.stop().await;
         store.clock.move_on(Duration::from_secs(3 * 86_400));
         assert_eq!(mill.trim("orders").await.unwrap(), 1, "{}", store.engine);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use sawmill::env::Env;
-use sawmill::{Context, Push, Sawmill, Worker};
+use sawmill::{Context, Event, Push, Sawmill, Worker};
 use tokio::sync::oneshot;
 
 use super::job::{GROUP, Job, Role, TOPIC, open};
@@ -55,6 +55,7 @@ fn listen() -> oneshot::Receiver<()> {
 
 async fn work(on: Subject, job: &Job, told: oneshot::Receiver<()>) {
     let mill = open(on, &job.folder).await;
+    record_deaths(job, &mill);
     let mut workers = Vec::new();
     for nth in 0..job.workers {
         let name = if job.workers == 1 { job.name.clone() } else { format!("{}.{nth}", job.name) };
@@ -67,6 +68,18 @@ async fn work(on: Subject, job: &Job, told: oneshot::Receiver<()>) {
         report.push_str(&format!("{counts:?}\n"));
     }
     fs::write(job.folder.join(format!("{}.counts", job.name)), report).unwrap();
+}
+
+/// Records whom the workers of this process declare dead, and which of them find themselves declared dead.
+fn record_deaths(job: &Job, mill: &Sawmill) {
+    let (record, mut events) = (Record::open(&job.folder, &format!("{}-deaths", job.name)), mill.events());
+    Env::system().spawn(async move {
+        while let Some(event) = events.next().await {
+            if let Event::DeclaredDead { worker, .. } | Event::Evicted { worker, .. } = event {
+                record.declared_dead(&worker);
+            }
+        }
+    });
 }
 
 /// Starts a worker whose handler records when it starts and when it ends.
@@ -105,6 +118,7 @@ async fn start(job: &Job, mill: &Sawmill, name: String) -> Worker {
 async fn push_and_work(on: Subject, job: &Job) {
     let mill = open(on, &job.folder).await;
     mill.create_topic(TOPIC).await.unwrap();
+    record_deaths(job, &mill);
     let _worker = start(job, &mill, job.name.clone()).await;
     let record = Record::open(&job.folder, &format!("{}-pushes", job.name));
     for round in 0u64.. {

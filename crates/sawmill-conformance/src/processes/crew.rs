@@ -19,7 +19,7 @@ use super::job::{GROUP, Job, TOPIC, VARIABLE, appoint};
 use super::record::{self, Record};
 use crate::behaviours::{Place, Subject};
 use crate::history::{Event, History, Recorded};
-use crate::waits::in_vain;
+use crate::waits::{left, timeout_message};
 
 /// Tests that measure run alone; the others may run beside each other.
 static MACHINE: RwLock<()> = RwLock::new(());
@@ -159,7 +159,7 @@ impl Crew {
             self.child(name).signal(Signal::CONT);
             Env::system().sleep(Duration::from_millis(7)).await;
         }
-        panic!("{name} is always in the middle of a transaction");
+        panic!("test timed out: {name} stands still outside of a transaction");
     }
 
     /// Waits until the others have declared this child dead, and at least so long.
@@ -223,8 +223,28 @@ impl Crew {
         };
         if Env::system().within(PATIENCE, seen).await.is_none() {
             let mill = self.watcher.get_or_init(|| self.open()).await;
-            let said = in_vain(what, mill, TOPIC, GROUP, async || self.missing(mill).await).await;
+            let said = timeout_message(what, mill, TOPIC, GROUP, async || self.missing(mill).await).await;
             panic!("{said}; finished: {:?}", finished_by(&self.history()));
+        }
+    }
+
+    /// Waits until nothing is left to be done, and says where the group stands then.
+    pub async fn drained(&self, mill: &Sawmill) -> GroupStatus {
+        let drained = async {
+            loop {
+                let status = mill.status(TOPIC, GROUP).await.unwrap();
+                if left(&status) == 0 {
+                    return status;
+                }
+                Env::system().sleep(Duration::from_millis(20)).await;
+            }
+        };
+        match Env::system().within(PATIENCE, drained).await {
+            Some(status) => status,
+            None => {
+                let (what, missing) = ("everything is done", async || self.missing(mill).await);
+                panic!("{}", timeout_message(what, mill, TOPIC, GROUP, missing).await)
+            }
         }
     }
 
@@ -278,22 +298,5 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Waits for what must happen soon.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let done = Env::system().within(PATIENCE, future).await;
-    done.unwrap_or_else(|| panic!("this did not happen: {what}"))
-}
-
-/// Waits until nothing is left to be done, and says where the group stands then.
-pub async fn drained(mill: &Sawmill) -> GroupStatus {
-    let drained = async {
-        loop {
-            let status = mill.status(TOPIC, GROUP).await.unwrap();
-            if status.waiting + status.scheduled + status.claimed + status.retrying == 0 {
-                return status;
-            }
-            Env::system().sleep(Duration::from_millis(20)).await;
-        }
-    };
-    match Env::system().within(PATIENCE, drained).await {
-        Some(status) => status,
-        None => panic!("{}", in_vain("everything is done", mill, TOPIC, GROUP, async || 0).await),
-    }
+    done.unwrap_or_else(|| panic!("test timed out: {what}"))
 }

@@ -7,9 +7,9 @@ use crate::behaviours::Subject;
 use crate::history::{Event, History, Recorded};
 use sawmill::{Delivery, MessageId, Sawmill, Which};
 
-use super::crew::{Crew, drained, finished_by, play};
+use super::crew::{Crew, finished_by, play};
 use super::job::{GROUP, Job, TOPIC};
-use super::record::assert_none;
+use super::record::{assert_beats_are_in_time, assert_none};
 
 const MESSAGES: usize = 1_500;
 /// The most that one process may have claimed, and so the most that its death may lose.
@@ -18,13 +18,12 @@ const MOST_CLAIMED: usize = 10;
 pub fn g7_at_most_once_no_message_is_started_twice_whatever_happens_to_processes(on: Subject) {
     play(async {
         let (mut crew, mill) = live_through_it(on, Delivery::AtMostOnce).await;
-        let status = drained(&mill).await;
+        let status = crew.drained(&mill).await;
         assert_eq!(status.done + status.dead, MESSAGES as u64, "{status:?}");
         let letters = mill.dead_letters(TOPIC, GROUP).await.unwrap();
         let lost = letters.list(usize::MAX).await.unwrap();
         assert_eq!(lost.len() as u64, status.dead);
         assert!(lost.iter().all(|letter| letter.reason().starts_with("lost")), "{:?}", lost.first());
-        assert!(lost.len() <= 2 * MOST_CLAIMED, "g10: {} were lost", lost.len());
         for letter in &lost {
             crew.record.note(Event::Dead { id: letter.id() });
         }
@@ -32,11 +31,13 @@ pub fn g7_at_most_once_no_message_is_started_twice_whatever_happens_to_processes
         assert_none("lost without a word", &history.check_nothing_lost());
         assert_none("invented", &history.check_nothing_invented());
         assert_none("started twice", &history.check_at_most_once());
+        assert_beats_are_in_time(&history);
+        assert!(lost.len() <= 2 * MOST_CLAIMED, "g10: {} were lost", lost.len());
 
         // A person decides that they are to be run after all.
         assert_eq!(letters.resend(Which::All).await.unwrap(), lost.len());
-        let status = drained(&mill).await;
-        assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
+        let status = crew.drained(&mill).await;
+        assert_eq!(status.done + status.dead, MESSAGES as u64, "{status:?}");
         crew.stop().await;
         let first_life = history.events().len();
         let starts = starts(&crew.history());
@@ -44,6 +45,8 @@ pub fn g7_at_most_once_no_message_is_started_twice_whatever_happens_to_processes
         for (id, count) in &starts {
             assert!(*count <= 1 + usize::from(resent.contains(id)), "{id} was started {count} times");
         }
+        assert_beats_are_in_time(&crew.history());
+        assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
         let done: Vec<Recorded> = crew.history().events()[first_life..].to_vec();
         let done = History::new(done);
         let finished = |id: &MessageId| {
@@ -58,12 +61,13 @@ pub fn g7_at_most_once_no_message_is_started_twice_whatever_happens_to_processes
 pub fn at_least_once_nothing_is_lost_and_nothing_is_repeated_without_need(on: Subject) {
     play(async {
         let (mut crew, mill) = live_through_it(on, Delivery::AtLeastOnce).await;
-        let status = drained(&mill).await;
+        let status = crew.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
         crew.stop().await;
         let history = crew.history();
         assert_none("lost", &history.check_nothing_lost());
         assert_none("invented", &history.check_nothing_invented());
+        assert_beats_are_in_time(&history);
         assert_none("started again without need", &history.check_second_starts_have_a_reason());
         let repeated = starts(&history).values().filter(|count| **count > 1).count();
         assert!(repeated > 0, "the faults came when nothing was running");

@@ -7,7 +7,7 @@ use crate::history::{Event, History, Recorded};
 use sawmill::env::Env;
 use sawmill::{DeadLetter, Delivery, MessageId, Sawmill};
 
-use super::crew::{Crew, drained, play, soon};
+use super::crew::{Crew, play, soon};
 use super::job::{GROUP, Job, TOPIC};
 use super::record::assert_none;
 
@@ -19,7 +19,7 @@ pub fn g16_a_killed_process_that_is_started_again_runs_what_it_had_claimed_and_n
         // So long a TTL that nobody could have waited for it.
         let (mut crew, mill, job, claimed) = killed(on, true, Duration::from_secs(600)).await;
         crew.start(&Job { stuck: None, ..job });
-        let status = drained(&mill).await;
+        let status = crew.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64 - 1, 1), "{status:?}");
         crew.stop().await;
         let letters = lost(&mill).await;
@@ -36,7 +36,7 @@ pub fn g16_without_a_journal_a_killed_process_loses_all_it_had_claimed(on: Subje
     play(async {
         let (mut crew, mill, job, claimed) = killed(on, false, Duration::from_secs(2)).await;
         crew.start(&Job { stuck: None, ..job });
-        let status = drained(&mill).await;
+        let status = crew.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64 - claimed, claimed), "{status:?}");
         crew.stop().await;
         assert!(lost(&mill).await.iter().all(|letter| letter.reason().starts_with("lost: its worker died")));

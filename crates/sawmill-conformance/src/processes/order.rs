@@ -7,9 +7,9 @@ use crate::behaviours::Subject;
 use crate::history::{Event, History, Recorded};
 use sawmill::MessageId;
 
-use super::crew::{Crew, drained, finished_by, play};
+use super::crew::{Crew, finished_by, play};
 use super::job::Job;
-use super::record::assert_none;
+use super::record::{assert_beats_are_in_time, assert_none};
 
 const MESSAGES: usize = 2_000;
 const KEYS: usize = 20;
@@ -34,7 +34,7 @@ pub fn f5_a_message_waits_for_the_one_before_it_across_processes_that_die_and_st
         crew.freeze("w2").await;
         crew.declared_dead("w2", job.ttl).await;
         let thawed = crew.thaw("w2");
-        let status = drained(&mill).await;
+        let status = crew.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
         crew.until("that the one that stood still works again", |history| {
             history.events().iter().any(|recorded| {
@@ -48,6 +48,7 @@ pub fn f5_a_message_waits_for_the_one_before_it_across_processes_that_die_and_st
         let history = crew.history();
         assert_none("lost", &history.check_nothing_lost());
         assert_none("invented", &history.check_nothing_invented());
+        assert_beats_are_in_time(&history);
         let thaw = Thaw { worker: "w2", at: thawed };
         assert_none("order", &check_order(&history, &thaw));
     });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::history::{Event, History, Recorded};
 use sawmill::clock::{Clock, Moment, SystemClock};
-use sawmill::{Context, MessageId};
+use sawmill::{Context, MessageId, WorkerId};
 
 /// How the names of record files end.
 const SUFFIX: &str = "events";
@@ -52,6 +52,10 @@ impl Record {
     pub fn finished(&self, context: &Context, worker: &str) {
         self.note(Event::Finished { id: context.id(), worker: worker.to_owned(), ok: true });
     }
+
+    pub fn declared_dead(&self, member: &WorkerId) {
+        self.note(Event::DeclaredDead { member: member.to_string() });
+    }
 }
 
 /// What all records in this folder say together.
@@ -70,4 +74,11 @@ pub fn read_all(folder: &Path) -> History {
 pub fn assert_none(what: &str, violations: &[String]) {
     let some: Vec<&str> = violations.iter().take(10).map(String::as_str).collect();
     assert!(violations.is_empty(), "{what}: {} violations:\n{}", violations.len(), some.join("\n"));
+}
+
+/// Panics if somebody was declared dead who was neither killed nor stopped: a beat was late, because the machine is busy. What that may
+/// bring about (messages that run again, or are given up) is checked after this, and what must never be is checked before.
+pub fn assert_beats_are_in_time(history: &History) {
+    let deaths = history.check_deaths_have_a_reason();
+    assert!(deaths.is_empty(), "test timed out: the next beat of a worker that lives: {}", deaths.join("; "));
 }

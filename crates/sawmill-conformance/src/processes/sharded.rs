@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::behaviours::Subject;
 use crate::history::{Event, History};
 
-use super::crew::{Crew, drained, play_alone};
+use super::crew::{Crew, play_alone};
 use super::job::Job;
-use super::record::assert_none;
+use super::record::{assert_beats_are_in_time, assert_none};
 
 const SHARDS: u16 = 6;
 const KEYS: usize = 24;
@@ -48,6 +48,7 @@ fn longest_pause(on: Subject, history: &History, since: u64) -> Duration {
 fn check(history: &History) {
     assert_none("lost", &history.check_nothing_lost());
     assert_none("invented", &history.check_nothing_invented());
+    assert_beats_are_in_time(history);
     assert_none("started again without need", &history.check_second_starts_have_a_reason());
 }
 
@@ -80,16 +81,25 @@ async fn spread(on: Subject, workers: usize, messages: usize) {
         crew.declared_dead(&frozen, job.ttl).await;
         crew.thaw(&frozen);
     }
-    let status = drained(&mill).await;
+    let status = crew.drained(&mill).await;
     assert_eq!((status.done, status.dead), (messages as u64, 0), "{status:?}");
     crew.stop().await;
-    let status = drained(&mill).await;
+    let status = crew.drained(&mill).await;
     assert_eq!(status.done, messages as u64, "what the frozen one finished late changes nothing");
     let history = crew.history();
     check(&history);
     let pause = longest_pause(on, &history, since);
     eprintln!("{workers} workers on {SHARDS} shards: no shard stood still for longer than {pause:.2?}");
-    assert!(pause <= job.ttl + GRACE, "{pause:?}");
+    assert_went_on(pause, &job);
+}
+
+/// A shard whose worker has fallen goes on soon after the TTL, unless the machine is too busy.
+fn assert_went_on(pause: Duration, job: &Job) {
+    let most = job.ttl + GRACE;
+    assert!(
+        pause <= most,
+        "test timed out: every shard goes on within {most:?}; one stood still for {pause:?}"
+    );
 }
 
 pub fn c8_one_worker_alone_covers_all_shards(on: Subject) {
@@ -118,7 +128,7 @@ pub fn c6_c7_a_crash_frees_the_shards_and_repeats_only_what_was_in_hand(on: Subj
         crew.until("that some are done", |history| starts(history) > 60).await;
         crew.start(&Job { name: "w2".to_owned(), ..job.clone() });
         let killed = crew.kill("w1");
-        let status = drained(&mill).await;
+        let status = crew.drained(&mill).await;
         assert_eq!((status.done, status.dead), (400, 0), "{status:?}");
         crew.stop().await;
         let history = crew.history();
@@ -130,6 +140,6 @@ pub fn c6_c7_a_crash_frees_the_shards_and_repeats_only_what_was_in_hand(on: Subj
         eprintln!(
             "after a crash {again} were repeated, and no shard stood still for longer than {pause:.2?}"
         );
-        assert!(pause <= job.ttl + GRACE, "{pause:?}");
+        assert_went_on(pause, &job);
     });
 }

@@ -7,9 +7,9 @@ use crate::behaviours::Subject;
 use crate::history::{Event, History};
 use sawmill::MessageId;
 
-use super::crew::{Crew, drained, play};
+use super::crew::{Crew, play};
 use super::job::Job;
-use super::record::assert_none;
+use super::record::{assert_beats_are_in_time, assert_none};
 
 const MESSAGES: usize = 200;
 /// How long after the TTL the claims of a dead worker are running again at the latest.
@@ -19,11 +19,12 @@ pub fn f9_the_claims_of_a_killed_process_are_taken_over_and_its_entry_is_pruned(
     play(async {
         let (mut crew, mill, job) = at_work(on).await;
         let killed = crew.kill("w1");
-        taken_over(&crew, &job, killed).await;
-        let status = drained(&mill).await;
+        let took = taken_over(&crew, &job, killed).await;
+        let status = crew.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
         crew.stop().await;
         check(&crew.history());
+        assert_soon(took, &job);
     });
 }
 
@@ -31,17 +32,18 @@ pub fn g9_the_claims_of_a_process_that_stands_still_are_taken_over_and_it_joins_
     play(async {
         let (mut crew, mill, job) = at_work(on).await;
         let frozen = crew.freeze("w1").await;
-        taken_over(&crew, &job, frozen).await;
+        let took = taken_over(&crew, &job, frozen).await;
         // All gets done without it, too.
-        let status = drained(&mill).await;
+        let status = crew.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
         crew.thaw("w1");
         crew.joined(&["w1"]).await;
         crew.stop().await;
         assert!(!crew.counts("w1").contains("rejoined: 0"), "{}", crew.counts("w1"));
-        let status = drained(&mill).await;
+        let status = crew.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "what it finished late counts twice");
         check(&crew.history());
+        assert_soon(took, &job);
     });
 }
 
@@ -62,10 +64,10 @@ async fn at_work(on: Subject) -> (Crew, sawmill::Sawmill, Job) {
     (crew, mill, job)
 }
 
-/// Waits until everything that was running at `w1` is running elsewhere, and checks how long that took.
-async fn taken_over(crew: &Crew, job: &Job, fell: u64) {
+/// Waits until everything that was running at `w1` is running elsewhere. Returns how long that took.
+async fn taken_over(crew: &Crew, job: &Job, fell: u64) -> Duration {
     let before = unfinished(&crew.history(), "w1");
-    assert!(!before.is_empty());
+    assert!(!before.is_empty(), "test timed out: it falls in the middle of its work");
     crew.until("that others take over", |history| before.is_subset(&started_after(history, fell))).await;
     let history = crew.history();
     let again = |id: &MessageId| {
@@ -75,13 +77,20 @@ async fn taken_over(crew: &Crew, job: &Job, fell: u64) {
     let last = before.iter().filter_map(again).max().unwrap();
     let took = Duration::from_nanos(last - fell);
     eprintln!("{} messages were running again after {took:.2?}, with a TTL of {:?}", before.len(), job.ttl);
-    assert!(took <= job.ttl + GRACE, "{took:?}");
     assert!(!crew.is_member("w1").await, "{:?}", crew.members().await);
+    took
+}
+
+/// A busy machine may need longer.
+fn assert_soon(took: Duration, job: &Job) {
+    let most = job.ttl + GRACE;
+    assert!(took <= most, "test timed out: others take over within {most:?}; it took {took:?}");
 }
 
 fn check(history: &History) {
     assert_none("lost", &history.check_nothing_lost());
     assert_none("invented", &history.check_nothing_invented());
+    assert_beats_are_in_time(history);
     assert_none("started again without need", &history.check_second_starts_have_a_reason());
 }
 

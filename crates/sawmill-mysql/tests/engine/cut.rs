@@ -13,7 +13,7 @@ use sawmill::env::Env;
 use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
 use sawmill::log::{Position, Record, Want};
 use sawmill::{Context, ErrorKind, Sawmill};
-use sawmill_conformance::waits::in_vain;
+use sawmill_conformance::waits::timeout_message;
 use sawmill_mysql::MysqlEngine;
 
 /// Kills all connections to the database but this one again and again, until it is told to stop. Returns how many it was.
@@ -192,7 +192,7 @@ async fn workers_go_on_by_themselves() {
     };
     if Env::system().within(PATIENCE, all_run).await.is_none() {
         let what = "every acknowledged message is run";
-        panic!("{}", in_vain(what, &mill, "orders", "default", async || missing()).await);
+        panic!("{}", timeout_message(what, &mill, "orders", "default", async || missing()).await);
     }
     worker.stop().await;
     eprintln!("{killed} connections killed, {} of {MESSAGES} acknowledged", acknowledged.len());

@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use crate::support::{Database, NOW, database_for, record, soon, topic};
+use crate::support::{Database, NOW, database_for, record, soon, stands_in_line, topic};
 use futures_util::future::join_all;
 use mysql_async::prelude::Queryable;
-use sawmill::env::Env;
 use sawmill::log::{Log, Position, Want};
 use sawmill::topic::Topic;
 
@@ -113,8 +111,8 @@ async fn a_late_commit_is_not_skipped() {
         let block =
             log.read(&topic, &[Want { shard: 0, after: Position::default(), limit: 9 }]).await.unwrap();
         assert!(block[0].messages.is_empty(), "nothing of shard 0 is committed");
-        // Long enough for the other one to stand in line.
-        Env::system().sleep(Duration::from_millis(300)).await;
+        let counters = format!("`{}`.`sawmill_default_shard`", database.name);
+        stands_in_line(&mut database.stranger().await, &counters).await;
         late.query_drop("COMMIT").await.unwrap();
     };
     soon("both pushes", futures_util::future::join(waiting, other)).await;

@@ -4,6 +4,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
 use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, KeyPair};
 use sawmill::{Context, ErrorKind, Sawmill};
+use sawmill_conformance::waits::in_time;
 use sawmill_mysql::MysqlEngine;
 use sawmill_servers::{Kind, Server};
 
@@ -55,8 +56,8 @@ async fn the_way_to_the_server_is_as_secure_as_the_url_says() {
     let key = server.give_file("server.key", &key).unwrap();
     let settings = format!("[mariadbd]\nssl-cert={}\nssl-key={}\n", certificate.display(), key.display());
     server.give_file("my.cnf", &settings).unwrap();
-    server.stop().unwrap();
-    server.restart().unwrap();
+    in_time(server.stop());
+    in_time(server.restart());
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, authority: &Authority| {
         let path = folder.path().join(name);

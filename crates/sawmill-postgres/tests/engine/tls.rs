@@ -8,6 +8,7 @@ use crate::support::{NOW, ids, namespace, read, records, stranger, topic};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use sawmill::ErrorKind;
 use sawmill::log::{Log, Position};
+use sawmill_conformance::waits::in_time;
 use sawmill_postgres::Postgres;
 use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
@@ -90,7 +91,7 @@ async fn the_way_to_the_server_is_as_safe_as_was_wished() {
     let mut file = fs::OpenOptions::new().append(true).open(settings).unwrap();
     let (certificate, key) = (certificate.display(), key.display());
     writeln!(file, "ssl = on\nssl_cert_file = '{certificate}'\nssl_key_file = '{key}'").unwrap();
-    block_in_place(|| server.stop().and_then(|()| server.restart())).unwrap();
+    in_time(block_in_place(|| server.stop().and_then(|()| server.restart())));
     let right = authority.write_to(server.folder(), "right.pem");
     let wrong = stranger.write_to(server.folder(), "wrong.pem");
     let named = |settings: &str| here(settings).replace("127.0.0.1", "localhost");

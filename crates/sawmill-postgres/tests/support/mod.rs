@@ -88,6 +88,6 @@ pub(crate) fn ids(block: &Block) -> Vec<u128> {
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::select! {
         done = future => done,
-        () = SystemClock.sleep(Duration::from_secs(60)) => panic!("this did not happen: {what}"),
+        () = SystemClock.sleep(Duration::from_secs(60)) => panic!("test timed out: {what}"),
     }
 }

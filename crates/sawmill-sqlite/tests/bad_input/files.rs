@@ -100,7 +100,7 @@ async fn a_broken_file_is_reported_as_broken() {
         }
         fs::write(&path, &bytes).unwrap();
         let used = Env::system().within(Duration::from_secs(20), use_it(&path)).await;
-        match used.unwrap_or_else(|| panic!("this did not happen: an answer, harm {harm}")) {
+        match used.unwrap_or_else(|| panic!("test timed out: an answer, harm {harm}")) {
             Ok(()) => {}
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "harm {harm}: {error}");
@@ -160,5 +160,5 @@ async fn a_worker_on_a_file_that_breaks_says_so_and_can_be_stopped() {
     Connection::open(folder.path().join("jobs.db")).unwrap().execute_batch("DROP TABLE message").unwrap();
     refused(mill.push("jobs", "x").await, ErrorKind::Corrupt, &["no such table", "backup"]);
     let stopped = Env::system().within(Duration::from_secs(20), worker.stop()).await;
-    assert!(stopped.is_some(), "this did not happen: the worker stops");
+    assert!(stopped.is_some(), "test timed out: the worker stops");
 }

@@ -77,7 +77,7 @@ async fn a_full_disk_refuses_pushes_and_goes_on_by_itself_when_there_is_room() {
     let status = Env::system()
         .within(Duration::from_secs(30), all)
         .await
-        .expect("this did not happen: it goes on by itself");
+        .expect("test timed out: it goes on by itself");
     assert_eq!((status.done, status.dead), (acknowledged.len() as u64, 0), "{status:?}");
     worker.stop().await;
     let done = std::mem::take(&mut *done.lock().unwrap());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use sawmill_conformance::history::{Event, History};
-use sawmill_conformance::processes::crew::{Crew, drained, finished_by, play, play_alone};
+use sawmill_conformance::processes::crew::{Crew, finished_by, play, play_alone};
 use sawmill_conformance::processes::job::{Job, Role};
 use sawmill_conformance::processes::record::{self, assert_none};
 
@@ -48,7 +48,8 @@ async fn busy_percent() -> f64 {
         workers: WORKERS_EACH,
         slots: 1,
         work: WORK,
-        ttl: Duration::from_secs(10),
+        // Nobody is to be declared dead, however busy the machine is.
+        ttl: Duration::from_secs(60),
         ..Job::new("", crew.folder())
     };
     let names: Vec<String> = (0..PROCESSES).map(|nth| format!("c{nth}")).collect();
@@ -59,7 +60,7 @@ async fn busy_percent() -> f64 {
         names.iter().flat_map(|name| (0..WORKERS_EACH).map(move |nth| format!("{name}.{nth}"))).collect();
     crew.joined(&workers.iter().map(String::as_str).collect::<Vec<_>>()).await;
     crew.push(&mill, MESSAGES, MESSAGES, 0).await;
-    let status = drained(&mill).await;
+    let status = crew.drained(&mill).await;
     assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
     crew.stop().await;
     let history = crew.history();
@@ -68,7 +69,8 @@ async fn busy_percent() -> f64 {
     let finished = finished_by(&history);
     let idle: Vec<_> =
         workers.iter().filter(|name| finished.get(*name).is_none_or(|count| *count < LEAST)).collect();
-    assert!(idle.is_empty(), "less than {LEAST} messages by {idle:?}");
+    // On a busy machine some processes get their turn when most is done.
+    assert!(idle.is_empty(), "test timed out: {LEAST} messages are done by each; fewer by {idle:?}");
     let counts: Vec<String> = names.iter().map(|name| crew.counts(name)).collect();
     let sum = |count: &str| counts.iter().map(|counts| sum(counts, count)).sum::<u64>();
     let words = ["started", "reads", "commits", "conflicts", "rebalances", "adopted", "rejoined"];

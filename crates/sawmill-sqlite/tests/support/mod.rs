@@ -92,7 +92,7 @@ pub(crate) fn id_list(messages: &[Message]) -> Vec<u128> {
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::select! {
         done = future => done,
-        () = SystemClock.sleep(Duration::from_secs(60)) => panic!("this did not happen: {what}"),
+        () = SystemClock.sleep(Duration::from_secs(60)) => panic!("test timed out: {what}"),
     }
 }
 
