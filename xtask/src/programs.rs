@@ -71,7 +71,7 @@ pub(crate) struct Outcome {
 }
 
 /// A program with tests that failed, all of which deserve a second run.
-struct Again {
+struct SecondRun {
     program: Program,
     tests: Vec<FailedTest>,
     how: String,
@@ -120,7 +120,7 @@ pub(crate) fn run(programs: Vec<Program>, command: &Invocation) -> Outcome {
 
 /// Shows what a program printed, and counts it. The caller holds the outcome, so that no two print at once. Returns the program
 /// if its failed tests deserve a second run.
-fn note(program: Program, ended: io::Result<Ended>, outcome: &mut Outcome) -> Option<Again> {
+fn note(program: Program, ended: io::Result<Ended>, outcome: &mut Outcome) -> Option<SecondRun> {
     let name = program.name();
     match ended {
         Ok(ended) => {
@@ -138,8 +138,10 @@ fn note(program: Program, ended: io::Result<Ended>, outcome: &mut Outcome) -> Op
                 false => format!("{name}: {}", ended.status),
             };
             let tests = FailedTest::all_of(&ended.printed);
-            if !tests.is_empty() && tests.iter().all(FailedTest::deserves_a_second_run) {
-                return Some(Again { program, tests, how });
+            // A failed test that printed nothing is counted and not shown, so that nobody knows why it failed.
+            let all_are_known = tests.len() as u64 == ended.counts.failed;
+            if !tests.is_empty() && all_are_known && tests.iter().all(FailedTest::deserves_a_second_run) {
+                return Some(SecondRun { program, tests, how });
             }
             outcome.failed.push(how);
         }
@@ -151,12 +153,12 @@ fn note(program: Program, ended: io::Result<Ended>, outcome: &mut Outcome) -> Op
     None
 }
 
-impl Again {
+impl SecondRun {
     /// Runs the failed tests once more, alone. Those that pass count as passed, and are named.
     fn run(self, command: &Invocation, outcome: &mut Outcome) {
         let tests: Vec<&str> = self.tests.iter().map(|test| test.name.as_str()).collect();
         let name = self.program.name();
-        say(&format!("-- {name}: a second run of {}", tests.join(", ")));
+        say(&format!("-- {name}: running failed tests again: {}", tests.join(", ")));
         match self.program.run(command, &tests) {
             Ok(ended) if ended.status.success() && ended.counts.passed == tests.len() as u64 => {
                 outcome.counts.failed -= ended.counts.passed;
@@ -165,7 +167,7 @@ impl Again {
             }
             Ok(ended) => {
                 say(&ended.printed);
-                outcome.failed.push(format!("{}, twice", self.how));
+                outcome.failed.push(format!("{}; failed again in the second run", self.how));
             }
             Err(error) => outcome.failed.push(format!("{name}: {error}")),
         }
@@ -210,26 +212,33 @@ mod tests {
         assert_eq!(outcome.failed.len(), 1);
     }
 
-    /// A program that says what a test program would say.
+    /// A program that says what a test program would say. Another process writes it: what this one has open for writing, a process that
+    /// another test starts has open for a moment, too, and a file that is open for writing cannot be run.
     #[cfg(unix)]
     fn script(folder: &Path, text: &str) -> Program {
-        use std::os::unix::fs::PermissionsExt;
+        use std::io::Write;
+        use std::process::{Command, Stdio};
         let file = folder.join("script");
-        fs::write(&file, format!("#!/bin/sh\n{text}")).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(&file).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        write!(shell.stdin.take().unwrap(), "#!/bin/sh\n{text}").unwrap();
+        assert!(shell.wait().unwrap().success());
         Program { file, folder: folder.to_owned() }
     }
 
-    /// Fails in its first run with these words, and passes in its second, if that names the test.
+    /// Fails in its first run with so many tests, of which one says these words and the others nothing, and passes in its second, if that
+    /// names the test.
     #[cfg(unix)]
-    fn failing_once(words: &str) -> Outcome {
-        let folder = std::env::temp_dir().join(format!("programs-{}-{}", std::process::id(), words.len()));
+    fn failing_once(words: &str, failed: u64) -> Outcome {
+        let name = format!("programs-{}-{}-{failed}", std::process::id(), words.len());
+        let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
         let text = format!(
             "if [ \"$*\" = 'a::b --exact' ]; then echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; exit 0; fi\n\
              printf 'failures:\\n\\n---- a::b stdout ----\\nthread '\\''a::b'\\'' panicked at a.rs:1:1:\\n{words}\\n\\n'\n\
              printf 'failures:\\n    a::b\\n\\n'\n\
-             echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101"
+             echo 'test result: FAILED. 2 passed; {failed} failed; 0 ignored'; exit 101"
         );
         let outcome = run(vec![script(&folder, &text)], &Invocation::cargo(&["test"]));
         fs::remove_dir_all(folder).unwrap();
@@ -244,12 +253,13 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let text = "echo 'test a::b has been running for over 60 seconds'\n\
             echo 'test c has been running for over 60 seconds'\necho 'test c ... ok'\n\
-            sleep 50 &\nsleep 50";
+            sleep 600 &\nsleep 600";
         let program = script(&folder, text);
         let command = Invocation::cargo(&["test"]).of(&program.file);
-        let ended = command.run_quietly(Duration::from_millis(500)).unwrap();
+        // It has this long to say which tests run.
+        let ended = command.run_quietly(Duration::from_secs(5)).unwrap();
         fs::remove_dir_all(folder).unwrap();
-        assert!(ended.killed && !ended.status.success() && ended.time < Duration::from_secs(40));
+        assert!(ended.killed && !ended.status.success() && ended.time < Duration::from_secs(500));
         assert_eq!(ended.tests_that_hung(), ["a::b"]);
         let mut outcome = Outcome::default();
         assert!(note(program, Ok(ended), &mut outcome).is_none(), "it is not run again");
@@ -259,7 +269,7 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn a_test_that_waited_in_vain_is_run_again_and_named() {
-        let outcome = failing_once("this did not happen: a start");
+        let outcome = failing_once("test timed out: a start", 1);
         assert_eq!(outcome.failed, Vec::<String>::new());
         assert_eq!((outcome.counts.passed, outcome.counts.failed), (3, 0));
         assert_eq!(outcome.second_runs.len(), 1);
@@ -269,8 +279,16 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn a_test_that_saw_a_loss_is_not_run_again() {
-        let outcome = failing_once("1 message was lost");
+        let outcome = failing_once("1 message was lost", 1);
         assert_eq!((outcome.failed.len(), outcome.second_runs.len()), (1, 0));
         assert_eq!(outcome.counts.failed, 1);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_test_that_fails_silently_beside_one_that_waited_in_vain_fails_the_gate() {
+        let outcome = failing_once("test timed out: a start", 2);
+        assert_eq!((outcome.failed.len(), outcome.second_runs.len()), (1, 0));
+        assert_eq!(outcome.counts.failed, 2);
     }
 }

@@ -3,13 +3,13 @@
 //! Everything else fails the gate at once, above all a message that was lost, doubled or out of order. A test that needed its second
 //! run is named in the closing lines: it depends on how busy the machine is, which is a bug of the test.
 
-/// How everything in the tests that waits begins its panic if it has waited too long. If it can see by then that a promise was broken,
-/// and that waiting longer would not help, it says so without these words.
-const IN_VAIN: &str = "this did not happen: ";
+/// The prefix of every panic that a timeout in a test causes. A wait that sees a broken promise instead panics without this prefix, so
+/// that its test is not run again.
+const TIMEOUT_PREFIX: &str = "test timed out: ";
 /// What the system says, in a panic's first line.
 const PORT_TAKEN: &str = "Address already in use";
 
-/// More tests than this do not fail because of a moment's load.
+/// If more tests than this qualify, none gets a second run: so many failures are not due to a busy machine.
 pub(crate) const MOST: usize = 5;
 
 /// A test that failed, and the first line of each of its panics: those of its threads, too.
@@ -41,7 +41,7 @@ impl FailedTest {
 
     /// True if it may pass on a machine that is less busy.
     pub(crate) fn deserves_a_second_run(&self) -> bool {
-        let may_pass = |panic: &String| panic.starts_with(IN_VAIN) || panic.contains(PORT_TAKEN);
+        let may_pass = |panic: &String| panic.starts_with(TIMEOUT_PREFIX) || panic.contains(PORT_TAKEN);
         !self.panics.is_empty() && self.panics.iter().all(may_pass)
     }
 }
@@ -66,7 +66,7 @@ failures:
 ---- a::waits stdout ----
 
 thread 'a::waits' panicked at tests/a.rs:5:9:
-this did not happen: 3 handlers start
+test timed out: 3 handlers start
 
 ---- c stdout ----
 
@@ -90,7 +90,7 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
         let tests = FailedTest::all_of(PRINTED);
         let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
         assert_eq!(names, ["a::waits", "c"]);
-        assert_eq!(tests[0].panics, ["this did not happen: 3 handlers start"]);
+        assert_eq!(tests[0].panics, ["test timed out: 3 handlers start"]);
         assert_eq!(tests[1].panics, ["lost: 2 of 7 messages"]);
     }
 
@@ -102,18 +102,18 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
         assert!(failed(&["bind: Address already in use (os error 98)"]).deserves_a_second_run());
         assert!(!failed(&["assertion `left == right` failed"]).deserves_a_second_run());
         assert!(!failed(&["messages of one push were started twice"]).deserves_a_second_run());
-        assert!(!failed(&["2 are lost; this did not happen: all is done"]).deserves_a_second_run());
+        assert!(!failed(&["2 are lost; test timed out: all is done"]).deserves_a_second_run());
         assert!(!failed(&[]).deserves_a_second_run(), "an error that a test returns is no wait");
     }
 
     #[test]
     fn the_name_of_a_wait_or_of_a_test_is_no_broken_promise() {
         for wait in ["it is given up", "the lost are known", "a message that is missing is named"] {
-            assert!(failed(&[&format!("{IN_VAIN}{wait}")]).deserves_a_second_run(), "{wait}");
+            assert!(failed(&[&format!("{TIMEOUT_PREFIX}{wait}")]).deserves_a_second_run(), "{wait}");
         }
         let printed = "---- nothing_is_lost stdout ----\n\n\
             1 started twice: thread 'nothing_is_lost' (7) panicked at tests/lost.rs:5:9:\n\
-            this did not happen: 3 starts\nleft: 1 lost\n";
+            test timed out: 3 starts\nleft: 1 lost\n";
         let tests = FailedTest::all_of(printed);
         assert!(tests[0].deserves_a_second_run(), "{tests:?}");
     }
@@ -122,7 +122,7 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
     fn one_panic_that_is_no_wait_is_enough() {
         let printed = "---- a stdout ----\n\n\
             thread 'tokio-rt-worker' (8) panicked at tests/a.rs:3:9:\n7 was started twice\n\n\
-            thread 'a' (7) panicked at tests/a.rs:5:9:\nthis did not happen: 3 starts\n";
+            thread 'a' (7) panicked at tests/a.rs:5:9:\ntest timed out: 3 starts\n";
         let tests = FailedTest::all_of(printed);
         assert_eq!(tests[0].panics.len(), 2);
         assert!(!tests[0].deserves_a_second_run());

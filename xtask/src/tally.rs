@@ -48,6 +48,9 @@ pub(crate) fn verdict(
     if let Some(broken) = broken {
         return Err(format!("{} tests failed: {broken}", counts.failed));
     }
+    if counts.failed > 0 {
+        return Err(format!("{} tests failed, and no test program says which", counts.failed));
+    }
     if counts.results == 0 {
         return Err("no test program ran".to_owned());
     }
@@ -95,6 +98,7 @@ mod tests {
                 .unwrap_err()
                 .contains("1 tests failed")
         );
+        assert!(verdict(None, counts, 0, false).unwrap_err().contains("1 tests failed"));
         assert!(verdict(None, Counts::default(), 0, false).unwrap_err().contains("no test program"));
     }
 

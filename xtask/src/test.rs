@@ -7,7 +7,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::engines::{Engine, Starting};
+use crate::engines::{Engine, StartingEngines};
 use crate::run::{Counts, Invocation, say};
 use crate::tally::{Tally, skip_lines, verdict};
 use crate::{behaviours, licences, programs, tools};
@@ -35,15 +35,16 @@ enum By {
     Licences,
 }
 
-/// A step that runs beside the tests and takes longer hangs.
+/// The time limit of a step that runs in parallel with the tests.
 const LONGEST_BESIDE: Duration = Duration::from_secs(60 * 60);
 
 const fn step(name: &'static str, by: By, args: &'static str) -> Step {
     Step { name, by, args, env: &[] }
 }
 
-/// The steps after the tests run beside them: tests mostly wait, and none of these steps depends on time. Steps that build the same
-/// things name the same features, or all that depends on these would be built once more.
+/// The steps after the tests run beside them, since tests mostly wait. They get no second run, so nothing in them may depend on how busy
+/// the machine is: only doctests and examples run workers, each with a TTL of 10 s or more or on a clock of its own. Steps that build
+/// the same things name the same features, or all that depends on these would be built once more.
 const STEPS: &[Step] = &[
     step("format", By::Cargo, "fmt --all -- --check"),
     step("tests", By::EngineTest, "test --workspace --tests --features sawmill-cli/full,sawmill/otel"),
@@ -109,12 +110,12 @@ pub(crate) fn run(names: &[&str]) -> ExitCode {
     };
     let chosen: Vec<&Step> = STEPS.iter().filter(|step| names.contains(&step.name)).collect();
     if chosen.iter().any(|step| matches!(step.by, By::EngineTest)) {
-        gate.engines = Some(Starting::all());
+        gate.engines = Some(StartingEngines::all());
     }
     let all_passed = gate.pass_all(&chosen);
     gate.close();
     for test in &gate.second_runs {
-        say(&format!("passed in its second run only: {test}"));
+        say(&format!("flaky, passed only in its second run: {test}"));
     }
     say(&format!("total time: {}", readable(started.elapsed())));
     say(&gate.tally.to_string());
@@ -134,8 +135,8 @@ struct Gate {
     /// Tests that skip themselves (no server to talk to, say) append a line with the reason to this file.
     skips_file: PathBuf,
     tally: Tally,
-    /// Got and started while the tests are built.
-    engines: Option<Starting>,
+    /// The engines, which are downloaded and started while the tests are built.
+    engines: Option<StartingEngines>,
     second_runs: Vec<String>,
     /// These steps run beside the tests: at the lowest priority, and what they print is shown when they end.
     beside: bool,
@@ -220,7 +221,7 @@ impl Gate {
             behaviours::check(&programs, &step.typed())?;
             Ok(programs)
         });
-        let mut started = self.engines.take().unwrap_or_else(Starting::all).wait();
+        let mut started = self.engines.take().unwrap_or_else(StartingEngines::all).wait();
         started.lacking.iter().for_each(|why| say(why));
         let ran = match built {
             Err(why) => Err(why),
@@ -241,7 +242,7 @@ impl Gate {
                 let broken = (!ran.failed.is_empty()).then(|| ran.failed.join("; "));
                 match self.judge(ran.counts, broken, again.clone()) {
                     Outcome::Passed if !beside_passed => {
-                        Outcome::Failed { why: "a step beside the tests has failed".to_owned(), again }
+                        Outcome::Failed { why: "a step run in parallel has failed".to_owned(), again }
                     }
                     outcome => outcome,
                 }

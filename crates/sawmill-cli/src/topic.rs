@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sawmill::{Sawmill, Topic, TopicSpec};
+use sawmill::{ErrorKind, Sawmill, Topic, TopicSpec};
 use serde::Serialize;
 
 use crate::failure::{Code, Failure};
@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Delete {
         /// The topic
         topic: String,
-        /// Do not ask
+        /// Do not ask. This also finishes a deletion that was cut short
         #[arg(long)]
         yes: bool,
     },
@@ -122,12 +122,24 @@ pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failu
             session.out.object(&Shown::from(topic), Shown::for_people)
         }
         Command::Delete { topic, yes } => {
-            find(&mill, &topic).await?;
-            confirm(yes, &format!("Delete topic {topic} with all its messages?"))?;
-            mill.delete_topic(&topic).await?;
+            delete(&mill, &topic, yes).await?;
             note(&format!("Deleted topic {topic}."));
             Ok(())
         }
+    }
+}
+
+/// Deletes a topic. With `yes` and no topic, deletes what a deletion that was cut short has left of it: lanes, which no list shows.
+async fn delete(mill: &Sawmill, topic: &str, yes: bool) -> Result<(), Failure> {
+    let absent = match find(mill, topic).await {
+        Ok(_) => None,
+        Err(failure) if failure.code() == Code::NotFound && yes => Some(failure),
+        Err(failure) => return Err(failure),
+    };
+    confirm(yes, &format!("Delete topic {topic} with all its messages?"))?;
+    match (mill.delete_topic(topic).await, absent) {
+        (Err(error), Some(absent)) if error.kind() == ErrorKind::NotFound => Err(absent),
+        (deleted, _) => deleted.map_err(Failure::from),
     }
 }
 

@@ -356,7 +356,7 @@ mod tests {
             }
         };
         let done = jobs.env.within(Duration::from_secs(60), waiting).await;
-        assert!(done.is_some(), "this did not happen: {what}");
+        assert!(done.is_some(), "test timed out: {what}");
     }
 
     #[tokio::test]
@@ -447,12 +447,20 @@ mod tests {
         assert_eq!(second[0].context.attempt(), 1);
     }
 
+    /// Waits until somebody waits for a message, and the worker for it is there.
+    async fn until_asked(jobs: &Jobs) {
+        let is_asked = |worker: &Arc<PullWorker>| {
+            worker.asking.load(Ordering::SeqCst) > 0 && worker.puller.get().is_some()
+        };
+        until(jobs, "it is asked", async || locked(&jobs.workers).values().any(is_asked)).await;
+    }
+
     #[tokio::test]
     async fn a_worker_that_is_asked_stays() {
         let jobs = furnished().await;
         let (terms, ask) = (terms(), ask(3, Duration::from_secs(50)));
         let look = async {
-            jobs.env.sleep(Duration::from_millis(100)).await;
+            until_asked(&jobs).await;
             jobs.look();
             locked(&jobs.workers).len()
         };
@@ -467,7 +475,7 @@ mod tests {
         let jobs = furnished().await;
         let (terms, ask) = (terms(), ask(1, Duration::from_secs(50)));
         let delete = async {
-            jobs.env.sleep(Duration::from_millis(300)).await;
+            until_asked(&jobs).await;
             jobs.mill.delete_topic("orders").await.unwrap();
         };
         let (pulled, ()) = tokio::join!(jobs.pull(&terms, &ask), delete);

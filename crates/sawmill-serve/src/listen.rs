@@ -84,7 +84,9 @@ pub(crate) async fn run(app: &Arc<App>, router: Router, listener: TcpListener, s
                 let talk = talk(app.clone(), router.clone(), stream, Peer(peer.ip()), stop.clone());
                 app.env.spawn(async move {
                     talk.await;
-                    drop((place, of_peer));
+                    // Who gets the place may be of the same address.
+                    drop(of_peer);
+                    drop(place);
                 });
             }
             Some((Err(error), _)) => {

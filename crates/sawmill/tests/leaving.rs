@@ -125,7 +125,7 @@ async fn a_dead_worker_of_another_group_does_not_keep_the_duty() {
     };
     assert!(
         Env::system().within(Duration::from_secs(20), done).await.is_some(),
-        "this did not happen: it is promoted by the living"
+        "test timed out: it is promoted by the living"
     );
     worker.stop().await;
 }

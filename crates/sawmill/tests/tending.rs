@@ -85,7 +85,7 @@ async fn pass_until(clock: &TestClock, what: &str, is_so: impl Fn() -> bool) {
         clock.pass(Duration::from_millis(500));
         Env::system().sleep(Duration::from_millis(1)).await;
     }
-    panic!("this did not happen: {what}");
+    panic!("test timed out: {what}");
 }
 
 #[tokio::test]

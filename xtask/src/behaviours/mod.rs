@@ -140,9 +140,7 @@ pub(crate) fn check(programs: &[Program], command: &Invocation) -> Result<(), St
     let (document, wanted) = documents(programs, command)?;
     match document == wanted {
         true => Ok(()),
-        false => {
-            Err(format!("{DOCUMENT} is not what the tests say: run `cargo xtask behaviours` and commit it"))
-        }
+        false => Err(format!("{DOCUMENT} is out of date: run `cargo xtask behaviours` and commit it")),
     }
 }
 

@@ -39,7 +39,7 @@ impl Table {
             shown.iter().any(|shown| shown.column == column && shown.ids.iter().any(|other| other == id))
         };
         if let Some(needless) = gaps.needless(is_shown) {
-            return Err(format!("{GAPS} explains a gap that is none: {needless}"));
+            return Err(format!("{GAPS} explains a gap that does not exist: {needless}"));
         }
         let rows = described.iter().map(|id| Row::new(id, shown, gaps)).collect::<Result<_, _>>()?;
         Ok(Self { rows })
@@ -131,7 +131,7 @@ mod tests {
         assert!(table.contains("| F1 |  | 1 | 1 | 1 | 1 | · | 1 |"), "{table}");
         assert!(table.contains("  - `f1_a`: SQLite, PostgreSQL"), "{table}");
         let error = Table::new(&described, &tests(&engines()), &gaps).unwrap_err();
-        assert!(error.contains("a gap that is none"), "{error}");
+        assert!(error.contains("a gap that does not exist"), "{error}");
     }
 
     #[test]

@@ -155,11 +155,11 @@ impl Engines {
     }
 }
 
-/// The engines that the tests need, on their way while something else is built.
-pub(crate) struct Starting(JoinHandle<Started>);
+/// The engines that the tests need, starting on a thread of their own while the tests are built.
+pub(crate) struct StartingEngines(JoinHandle<StartedEngines>);
 
-/// What became of that.
-pub(crate) struct Started {
+/// The result of starting the engines.
+pub(crate) struct StartedEngines {
     pub(crate) engines: Engines,
     /// The URLs of those that run.
     pub(crate) urls: Vec<(Engine, String)>,
@@ -167,10 +167,11 @@ pub(crate) struct Started {
     pub(crate) lacking: Vec<String>,
 }
 
-impl Starting {
+impl StartingEngines {
     pub(crate) fn all() -> Self {
         Self(thread::spawn(|| {
-            let mut started = Started { engines: Engines::default(), urls: Vec::new(), lacking: Vec::new() };
+            let mut started =
+                StartedEngines { engines: Engines::default(), urls: Vec::new(), lacking: Vec::new() };
             for engine in Engine::ALL {
                 match started.engines.need(*engine) {
                     Ok(url) => started.urls.push((*engine, url)),
@@ -182,8 +183,8 @@ impl Starting {
     }
 
     /// Waits until each of them runs or cannot be had.
-    pub(crate) fn wait(self) -> Started {
-        self.0.join().unwrap_or_else(|_| Started {
+    pub(crate) fn wait(self) -> StartedEngines {
+        self.0.join().unwrap_or_else(|_| StartedEngines {
             engines: Engines::default(),
             urls: Vec::new(),
             lacking: vec!["starting the engines ended in a panic".to_owned()],

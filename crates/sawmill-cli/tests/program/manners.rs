@@ -56,7 +56,8 @@ fn on_a_terminal(place: &Place, command: &str, typed: &str, no_color: bool) -> O
     }
     let started = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let Ok(mut child) = started else {
-        sawmill_conformance::skipped(command, "there is no `script` to make a terminal");
+        let why = "there is no `script` to make a terminal; Debian has it in bsdutils";
+        sawmill_conformance::skipped(command, why);
         return None;
     };
     // One that reads nothing may end before this is written.

@@ -24,6 +24,24 @@ fn a_topic_is_created_listed_shown_and_deleted() {
 }
 
 #[test]
+fn a_deletion_that_was_cut_short_is_finished_when_it_is_repeated() {
+    let place = Place::new();
+    place.ok(&["topic", "create", "emails"]);
+    place.ok(&["work", "emails", "--drain", "--quiet", "--", "true"]);
+    // The topic is gone, and lanes that a worker has made meanwhile are there.
+    let database = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
+    let kept = || -> i64 { database.query_row("SELECT count(*) FROM topic", [], |row| row.get(0)).unwrap() };
+    assert_eq!(database.execute("DELETE FROM topic WHERE name = 'emails'", []).unwrap(), 1);
+    assert!(kept() > 0, "there are lanes");
+    assert!(place.json(&["topic", "list"]).is_empty());
+    place.run(&["topic", "delete", "emails"]).fails(4, &["emails", "topic list"]);
+    assert!(kept() > 0, "nothing was deleted");
+    place.ok(&["topic", "delete", "emails", "--yes"]);
+    assert_eq!(kept(), 0);
+    place.run(&["topic", "delete", "emails", "--yes"]).fails(4, &["emails", "topic list"]);
+}
+
+#[test]
 fn what_is_wrong_with_a_topic_is_said() {
     let place = Place::new();
     place.ok(&["topic", "create", "emails"]);

@@ -84,8 +84,7 @@ async fn whatever_is_asked_is_answered_as_described() {
         None => ["--generation-deterministic", "--continue-on-failure"],
     });
     // Much longer than it takes, in case it hangs.
-    let ended =
-        place.env.within(LONGEST, python.output()).await.expect("this did not happen: it ends").unwrap();
+    let ended = place.env.within(LONGEST, python.output()).await.expect("test timed out: it ends").unwrap();
     let said = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{said}\n{}", String::from_utf8_lossy(&ended.stderr));
     assert!(said.contains("No issues found"), "{said}");

@@ -66,36 +66,52 @@ async fn q21_a_login_sets_a_cookie_and_a_change_needs_the_pages_header_beside_it
     assert!(logout.status == 204 && logout.header("set-cookie").unwrap().contains("Max-Age=0"));
 }
 
-/// What the server sends until this is in it; `None` if it ends first.
-async fn watched(place: &Place, headers: &str, wanted: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(place.address).await.unwrap();
-    let request = format!("GET /api/v1/events HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", place.address);
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut text = String::new();
-    let reading = async {
-        let mut bytes = [0; 4096];
-        while !text.contains(wanted) {
-            match stream.read(&mut bytes).await.unwrap() {
-                0 => return None,
-                count => text += &String::from_utf8_lossy(&bytes[..count]),
-            }
-        }
-        Some(std::mem::take(&mut text))
-    };
-    place.env.within(PATIENCE, reading).await.expect("this did not happen: something comes")
+/// Somebody who watches.
+struct Watcher<'a> {
+    place: &'a Place,
+    stream: TcpStream,
+    /// What was sent so far.
+    told: String,
 }
+
+impl<'a> Watcher<'a> {
+    async fn of(place: &'a Place, headers: &str) -> Self {
+        let mut stream = TcpStream::connect(place.address).await.unwrap();
+        let request = format!("GET /api/v1/events HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", place.address);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        Self { place, stream, told: String::new() }
+    }
+
+    /// Waits until this was sent. False if the server hangs up before.
+    async fn is_told(&mut self, wanted: &str) -> bool {
+        let (stream, told) = (&mut self.stream, &mut self.told);
+        let reading = async {
+            let mut bytes = [0; 4096];
+            while !told.contains(wanted) {
+                match stream.read(&mut bytes).await.unwrap() {
+                    0 => return false,
+                    count => *told += &String::from_utf8_lossy(&bytes[..count]),
+                }
+            }
+            true
+        };
+        self.place.env.within(PATIENCE, reading).await.expect("test timed out: something comes")
+    }
+}
+
+/// The beginning of an event, and its end.
+const EVENT: &str = "event: status\ndata: {";
+const END: &str = "}\n\n";
 
 #[tokio::test]
 async fn what_happens_is_told_while_it_happens() {
     let place = Place::open().await;
     place.mill.create_topic("emails").await.unwrap();
-    let push = async {
-        place.env.sleep(std::time::Duration::from_millis(500)).await;
-        place.mill.push_many("emails", ["x"; 77]).await.unwrap();
-    };
-    let (told, ()) = tokio::join!(watched(&place, "", "\"waiting\":77"), push);
-    let told = told.unwrap();
-    assert!(told.contains("text/event-stream") && told.contains("event: status"), "{told}");
+    let mut watcher = Watcher::of(&place, "").await;
+    assert!(watcher.is_told(EVENT).await && watcher.is_told(END).await, "{}", watcher.told);
+    place.mill.push_many("emails", ["x"; 77]).await.unwrap();
+    assert!(watcher.is_told("\"waiting\":77").await, "{}", watcher.told);
+    assert!(watcher.told.contains("text/event-stream"), "{}", watcher.told);
 }
 
 #[tokio::test]
@@ -106,12 +122,9 @@ async fn q21_who_watches_sees_their_topic_alone_and_nothing_once_they_may_not() 
     }
     let token = place.token(Some("emails"), Access::Read).await;
     let bearer = format!("Authorization: Bearer {token}\r\n");
-    let told = watched(&place, &bearer, "event: status\ndata: {").await.unwrap();
-    assert!(!told.contains("orders"), "{told}");
-    let revoke = async {
-        place.env.sleep(std::time::Duration::from_millis(500)).await;
-        place.mill.revoke_grant(token.split('_').nth(1).unwrap()).await.unwrap();
-    };
-    let (ended, ()) = tokio::join!(watched(&place, &bearer, "never said"), revoke);
-    assert!(ended.is_none());
+    let mut watcher = Watcher::of(&place, &bearer).await;
+    assert!(watcher.is_told(EVENT).await && watcher.is_told(END).await, "{}", watcher.told);
+    assert!(watcher.told.contains("emails") && !watcher.told.contains("orders"), "{}", watcher.told);
+    place.mill.revoke_grant(token.split('_').nth(1).unwrap()).await.unwrap();
+    assert!(!watcher.is_told("never said").await, "{}", watcher.told);
 }

@@ -24,7 +24,7 @@ async fn a_worker_in_python_works() {
     {
         Ok(worker) => worker,
         Err(error) => {
-            let why = format!("there is no python3: {error}");
+            let why = format!("there is no python3: {error}; install it");
             assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
             return sawmill_conformance::skipped("a worker in Python", &why);
         }

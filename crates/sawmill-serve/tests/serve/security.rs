@@ -272,7 +272,7 @@ async fn q21_a_client_that_takes_its_time_is_sent_away_and_nobody_waits_for_it()
         stream.write_all(text.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         let read = place.env.within(PATIENCE, stream.read_to_end(&mut answer)).await;
-        read.expect("this did not happen: it is sent away").ok();
+        read.expect("test timed out: it is sent away").ok();
         String::from_utf8_lossy(&answer).into_owned()
     };
     let host = place.address;
@@ -322,7 +322,7 @@ async fn q21_a_client_that_does_not_take_its_answer_is_left_and_nobody_waits_for
             .env
             .within(PATIENCE, silent.read_to_end(&mut rest))
             .await
-            .expect("this did not happen: it is left");
+            .expect("test timed out: it is left");
         assert!(end.is_err() || !rest.ends_with(b"}\n"), "{path}: nobody can have taken all of it");
     }
     // Who does take it gets all of it.
@@ -424,7 +424,7 @@ async fn q21_all_that_is_sent_together_has_a_limit() {
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
         until("there is room again", async || place.call(PUSH, large()).await.status == 201).await;
     };
-    place.env.within(PATIENCE, slow).await.expect("this did not happen: it is read to its end");
+    place.env.within(PATIENCE, slow).await.expect("test timed out: it is read to its end");
 }
 
 #[tokio::test]

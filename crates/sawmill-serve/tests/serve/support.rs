@@ -127,7 +127,7 @@ impl Place {
         let _ = stream.write_all(text.as_bytes()).await;
         let mut answer = Vec::new();
         let read = self.env.within(PATIENCE, stream.read_to_end(&mut answer)).await;
-        read.expect("this did not happen: the server hangs up").ok();
+        read.expect("test timed out: the server hangs up").ok();
         reply(&String::from_utf8_lossy(&answer))
     }
 }
@@ -150,5 +150,5 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
             env.sleep(Duration::from_millis(50)).await;
         }
     };
-    env.within(PATIENCE, waiting).await.unwrap_or_else(|| panic!("this did not happen: {what}"));
+    env.within(PATIENCE, waiting).await.unwrap_or_else(|| panic!("test timed out: {what}"));
 }

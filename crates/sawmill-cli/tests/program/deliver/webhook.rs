@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use hyper::Response;
-use sawmill::Push;
+use sawmill::env::Env;
+use sawmill::{Push, Standing};
 use sha2::{Digest, Sha256};
 
 use super::authority::Authority;
@@ -99,13 +100,20 @@ fn g19_who_asks_for_no_wait_does_not_end_the_wait_that_there_is() {
         Response::builder().status(503).header("retry-after", "0").body("".into()).unwrap()
     });
     let url = format!("http://127.0.0.1:{}/", web.port);
-    library.push("hooks", "x");
+    let id = library.push("hooks", "x");
     let args = ["deliver", "webhook", "hooks", "--url", &url, "--allow-private", "--backoff", "1h..1h"];
     let worker = place.start(&args);
     // The first retry comes at once, the second after the wait.
-    until("it waits", || web.heard().len() == 2 && library.status("hooks").retrying == 1);
-    // One that obeyed would not wait as long as this.
-    std::thread::sleep(Duration::from_secs(1));
+    let mut last = None;
+    until("it has failed twice", || {
+        let found = library.block_on(library.mill.whereabouts(id)).unwrap();
+        last = found.and_then(|found| found.groups.into_iter().next()).map(|(_, standing)| standing);
+        matches!(&last, Some(Standing::Retrying { failed, .. } | Standing::Dead { failed, .. }) if *failed >= 2)
+    });
+    // One that obeyed would be due at once.
+    let Some(Standing::Retrying { due: Some(due), .. }) = &last else { panic!("it does not wait: {last:?}") };
+    let wait = due.since(Env::system().wall());
+    assert!(wait > Duration::from_secs(30 * 60), "it is tried again in {wait:?}");
     drop(worker);
     assert_eq!((web.heard().len(), library.status("hooks").dead), (2, 0));
 }

@@ -35,11 +35,13 @@ fn k4_of_several_claimants_one_works_the_order() {
 fn k6_an_instance_that_dies_does_not_block_its_order() {
     let test = "k6_an_instance_that_dies_does_not_block_its_order";
     let Some(pool) = Pool::of(test) else { return };
-    pool.send(&["./job a 3"]);
+    pool.send(&["./job a go"]);
     let dying = pool.start(1);
     pool.until_noted("start a 1");
     let other = pool.start(2);
     dying.signal(Signal::KILL);
+    pool.until_noted("start a 2");
+    pool.place.write("go", "");
     other.wait().ok();
     assert_eq!((pool.count("end a 1"), pool.count("end a 2")), (0, 1), "{:?}", pool.journal());
     assert_eq!(pool.count("overlap"), 0, "what the dead one ran ended with it: {:?}", pool.journal());
@@ -49,15 +51,15 @@ fn k6_an_instance_that_dies_does_not_block_its_order() {
 fn k7_the_cursor_moves_only_as_orders_are_settled() {
     let test = "k7_the_cursor_moves_only_as_orders_are_settled";
     let Some(pool) = Pool::of(test) else { return };
-    pool.send(&["./job a 20", "./job b 0", "./job c 0"]);
+    pool.send(&["./job a go", "./job b 0", "./job c 0"]);
     let count = |name: &str| pool.status()[name].as_u64().unwrap();
     // None of them is a yet: whichever it begins with, one is claimed, and none is done.
     let mut begun = pool.start(1);
     until("something is begun", || pool.count("start") > 0);
     while pool.count("start a") == 0 {
         begun.wait().ok();
-        begun = pool.start(1);
         let before = pool.count("start");
+        begun = pool.start(1);
         until("more is begun", || pool.count("start") > before);
     }
     let done = pool.count("end") as u64;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use rustix::process::Signal;
 
-use super::place::Pool;
+use super::place::{Pool, TTL};
 use crate::support::{Running, until};
 
 /// A podman with a storage of its own, and an image in it.
@@ -76,7 +76,7 @@ impl Podman {
     }
 
     fn start(&self, pool: &Pool, number: u32, more: &[&str]) -> Running {
-        let mut args = vec!["--ttl", "3s", "--container", &self.program];
+        let mut args = vec!["--ttl", TTL, "--container", &self.program];
         if !more.contains(&"--container-options") {
             args.extend(["--container-options", OPTIONS]);
         }
@@ -148,7 +148,7 @@ fn k8_an_image_without_a_container_program_is_an_error_that_says_so() {
     bare(&["--accept", "image"]).fails(2, &["install docker or podman", "--container"]);
     bare(&["--container", "no-such-docker"]).fails(2, &["--container", "no-such-docker"]);
     pool.send(&[r#"{"image": "resize:2"}"#]);
-    bare(&["--retries", "0", "--ttl", "3s"]).ok();
+    bare(&["--retries", "0", "--ttl", TTL]).ok();
     let dead = pool.dead();
     assert!(dead.contains("install docker or podman"), "{dead}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::place::Pool;
+use super::place::{Pool, TTL};
 use crate::support::Running;
 
 /// A web server on a port of its own that answers every path by what this says. It ends with the test's process.
@@ -56,7 +56,7 @@ fn page(status: &str, body: &[u8]) -> Vec<u8> {
 /// What the one order that there is has become, after one attempt.
 fn fate(pool: &Pool, url: &str, args: &[&str]) -> String {
     pool.send(&[&format!("{{\"url\": \"{url}\"}}")]);
-    let args = [args, &["--retries", "0", "--ttl", "3s"]].concat();
+    let args = [args, &["--retries", "0", "--ttl", TTL]].concat();
     Running::start(&mut pool.instance(1, &args)).wait().ok();
     let dead = pool.dead();
     pool.run(&["dead", "drop", &pool.orders, "--all", "--yes"]);
@@ -124,12 +124,12 @@ fn k8_an_order_is_fetched_over_https_from_those_the_system_trusts() {
     let trusted = pool.place.write("ca.pem", &authority.pem());
 
     pool.send(&[&order]);
-    Running::start(&mut pool.instance(1, &["--retries", "0", "--ttl", "3s"])).wait().ok();
+    Running::start(&mut pool.instance(1, &["--retries", "0", "--ttl", TTL])).wait().ok();
     let dead = pool.dead();
     assert!(dead.to_lowercase().contains("certificate") && pool.count("start") == 0, "{dead}");
 
     pool.send(&[&order]);
-    let mut instance = pool.instance(1, &["--ttl", "3s"]);
+    let mut instance = pool.instance(1, &["--ttl", TTL]);
     Running::start(instance.env("SSL_CERT_FILE", &trusted).env_remove("SSL_CERT_DIR")).wait().ok();
     assert_eq!(pool.count("end safe"), 1);
 }

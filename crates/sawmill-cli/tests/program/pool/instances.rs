@@ -44,7 +44,7 @@ fn k1_an_instance_works_one_order_and_exits() {
 fn k2_an_instance_that_died_resumes_its_order_before_any_other() {
     let test = "k2_an_instance_that_died_resumes_its_order_before_any_other";
     let Some(pool) = Pool::of(test) else { return };
-    pool.send(&["./job first 20"]);
+    pool.send(&["./job first go"]);
     let instance = pool.start(1);
     pool.until_noted("start first 1");
     pool.send(&["./job second 0", "./job third 0"]);
@@ -84,7 +84,7 @@ fn k3_an_instance_that_is_up_to_date_waits_for_orders() {
 fn k9_a_second_instance_with_the_same_number_is_refused() {
     let test = "k9_a_second_instance_with_the_same_number_is_refused";
     let Some(pool) = Pool::of(test) else { return };
-    pool.send(&["./job a 6"]);
+    pool.send(&["./job a go"]);
     let first = pool.start(7);
     pool.until_noted("start a 7");
     pool.send(&["./job b 0"]);
@@ -93,6 +93,7 @@ fn k9_a_second_instance_with_the_same_number_is_refused() {
     // Another number is welcome, and the first is not disturbed.
     pool.work(8);
     assert_eq!(pool.count("end b 8"), 1, "{:?}", pool.journal());
+    pool.place.write("go", "");
     first.wait().ok();
     assert_eq!((pool.count("start a"), pool.count("end a 7")), (1, 1), "{:?}", pool.journal());
     // When it has left, its number is free at once.

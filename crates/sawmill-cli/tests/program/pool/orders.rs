@@ -1,6 +1,6 @@
 //! Orders as command lines, and what becomes of those that are none: K8.
 
-use super::place::Pool;
+use super::place::{Pool, TTL};
 use crate::support::Running;
 
 #[test]
@@ -53,7 +53,7 @@ fn k8_kinds_can_be_left_out() {
     let test = "k8_kinds_can_be_left_out";
     let Some(pool) = Pool::of(test) else { return };
     pool.send(&["touch here"]);
-    let args = ["--accept", "image,url", "--ttl", "3s"];
+    let args = ["--accept", "image,url", "--ttl", TTL];
     Running::start(&mut pool.instance(1, &args)).wait().ok();
     let dead = pool.dead();
     assert!(dead.contains("`command` are not accepted"), "{dead}");
@@ -65,7 +65,7 @@ fn k8_a_command_of_the_instance_gets_the_order_on_stdin() {
     let test = "k8_a_command_of_the_instance_gets_the_order_on_stdin";
     let Some(pool) = Pool::of(test) else { return };
     pool.send(&["{any thing}"]);
-    let args = ["--ttl", "3s", "--", "sh", "-c", "cat > order"];
+    let args = ["--ttl", TTL, "--", "sh", "-c", "cat > order"];
     Running::start(&mut pool.instance(1, &args)).wait().ok();
     assert_eq!(pool.place.read("order"), "{any thing}");
 }

@@ -1,7 +1,7 @@
 //! A pool: a topic of orders and a coordination topic on a broker, and instances that are started on them.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -12,7 +12,10 @@ use rdkafka::{Offset, TopicPartitionList};
 use sawmill::env::Env;
 use serde_json::Value;
 
-use crate::support::{Ended, Place, Running, until};
+use crate::support::{Ended, PATIENCE, Place, Running, until};
+
+/// How long an instance may be silent: longer than a busy machine stalls it, so that only those that were killed are taken for dead.
+pub(crate) const TTL: &str = "10s";
 
 pub(crate) struct Pool {
     pub(crate) place: Place,
@@ -31,12 +34,15 @@ pub(crate) struct Noted {
 }
 
 /// Notes when an order begins and when it ends, and by whom; and that two were at it at once, if they were. How long it
-/// takes is the second argument.
+/// takes is the second argument; `go` stands for until there is a file of this name.
 const JOB: &str = r#"
 if [ -f "pid-$1" ] && kill -0 "$(cat "pid-$1")" 2>/dev/null; then echo "overlap $1" >> journal; fi
 echo $$ > "pid-$1.new" && mv "pid-$1.new" "pid-$1"
 echo "start $1 $INSTANCE_NUMBER $PPID" >> journal
-sleep "$2"
+case "$2" in
+go) while [ ! -e go ]; do sleep 0.05; done ;;
+*) sleep "$2" ;;
+esac
 echo "end $1 $INSTANCE_NUMBER $PPID" >> journal
 rm -f "pid-$1""#;
 
@@ -103,9 +109,9 @@ impl Pool {
         command
     }
 
-    /// Starts an instance that is soon found dead when it is.
+    /// Starts an instance.
     pub(crate) fn start(&self, number: u32) -> Running {
-        Running::start(&mut self.instance(number, &["--ttl", "3s", "--backoff", "1s..1s"]))
+        Running::start(&mut self.instance(number, &["--ttl", TTL, "--backoff", "1s..1s"]))
     }
 
     /// Starts an instance and waits until it has come to its end, which has to be a good one.
@@ -163,7 +169,7 @@ impl Pool {
             .set("min.cleanable.dirty.ratio", "0.001")
             .set("delete.retention.ms", "3600000")
             .set("segment.ms", "2000");
-        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(10)));
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(50)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let made = runtime.block_on(admin.create_topics([&topic], &options)).unwrap();
         made[0].as_ref().unwrap();
@@ -172,14 +178,27 @@ impl Pool {
     /// All records that are on the coordination topic now, and where it ends.
     pub(crate) fn claims_records(&self) -> (Vec<Noted>, i64) {
         let consumer: BaseConsumer = self.config().set("group.id", "stranger").create().unwrap();
-        let (_, end) = consumer.fetch_watermarks(&self.claims, 0, Duration::from_secs(10)).unwrap();
+        let mut marks = None;
+        until("the broker says where the coordination topic ends", || {
+            marks = consumer.fetch_watermarks(&self.claims, 0, Duration::from_secs(10)).ok();
+            marks.is_some()
+        });
+        let (_, end) = marks.unwrap();
         let mut from = TopicPartitionList::new();
         from.add_partition_offset(&self.claims, 0, Offset::Beginning).unwrap();
         consumer.assign(&from).unwrap();
         let mut records: Vec<Noted> = Vec::new();
-        while records.last().is_none_or(|record| record.offset + 1 < end) {
-            let Some(record) = consumer.poll(Duration::from_secs(5)) else { break };
-            let record = record.unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        // The last record is always there: compaction leaves the newest of each key.
+        while end > 0 && records.last().is_none_or(|record| record.offset + 1 < end) {
+            let record = match consumer.poll(Duration::from_secs(1)) {
+                Some(Ok(record)) => record,
+                other => {
+                    let (came, in_time) = (records.len(), Instant::now() < deadline);
+                    assert!(in_time, "test timed out: the end at {end}; {came} records came, then {other:?}");
+                    continue;
+                }
+            };
             records.push(Noted {
                 offset: record.offset(),
                 key: String::from_utf8_lossy(record.key().unwrap_or_default()).into_owned(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sawmill::{DeadLetter, GroupStatus, MessageId, Push, Sawmill};
-use sawmill_conformance::waits::in_vain;
+use sawmill_conformance::waits::timeout_message;
 use tokio::runtime::Runtime;
 
 use super::{Place, Running, comes, until};
@@ -77,7 +77,7 @@ impl Library {
                 let status = self.mill.status(topic, "default").await.unwrap();
                 messages.saturating_sub(settled(&status)) as usize
             };
-            let said = in_vain("all messages are settled", &self.mill, topic, "default", missing);
+            let said = timeout_message("all messages are settled", &self.mill, topic, "default", missing);
             panic!("{}", self.block_on(said));
         }
         let status = self.status(topic);

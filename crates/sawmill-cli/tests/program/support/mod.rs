@@ -58,11 +58,14 @@ impl Place {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// An executable shell script in the folder, to be named `./NAME`.
+    /// An executable shell script in the folder, to be named `./NAME`. Another process writes it: what this one has open for writing, a
+    /// process that another test starts has open for a moment, too, and a file that is open for writing cannot be run.
     pub fn script(&self, name: &str, body: &str) -> String {
-        use std::os::unix::fs::PermissionsExt;
-        let path = self.write(name, &format!("#!/bin/sh\n{body}\n"));
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(self.path(name)).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        write!(shell.stdin.take().unwrap(), "#!/bin/sh\n{body}\n").unwrap();
+        assert!(shell.wait().unwrap().success());
         format!("./{name}")
     }
 
@@ -211,7 +214,7 @@ impl Running {
             }
             if Instant::now() > deadline {
                 self.child.kill().unwrap();
-                panic!("this did not happen: the program ends: {:?}", self.child.wait());
+                panic!("test timed out: the program ends: {:?}", self.child.wait());
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -251,7 +254,7 @@ impl Collector {
 /// Waits until this holds, and says what did not if it takes too long.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    assert!(comes(&mut holds), "this did not happen: {what}");
+    assert!(comes(&mut holds), "test timed out: {what}");
 }
 
 /// Waits until this holds. False if it takes too long.

@@ -127,7 +127,7 @@ impl Browser {
         let env = self.env.clone();
         let answer = env.within(PATIENCE, self.answer()).await;
         let mut answer =
-            answer.unwrap_or_else(|| panic!("this did not happen: an answer to {method}: {}", self.said()));
+            answer.unwrap_or_else(|| panic!("test timed out: an answer to {method}: {}", self.said()));
         assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].take()
     }
@@ -176,7 +176,7 @@ impl Browser {
             if env.now().since(began) > PATIENCE {
                 let shown = self.value("document.body.innerText").await;
                 panic!(
-                    "this did not happen: {expression}\nthe page: {shown}\nit complains: {:?}",
+                    "test timed out: {expression}\nthe page: {shown}\nit complains: {:?}",
                     self.complaints
                 );
             }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sawmill::{Access, Context, Outcome, Push};
+use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::support::{Place, until};
@@ -15,6 +16,19 @@ use chromium::Browser;
 /// Text that does something where it is taken for markup.
 const MARKUP: &str =
     "<img src=x onerror=\"window.ran = 1\"><script>window.ran = 1</script></pre></td><b>bold</b>";
+
+/// From now on the page notes whatever it asks for, what it watches, and each time that it will do something later.
+const NOTE_WHAT_IT_BEGINS: &str = "(() => {
+    window.begun = [];
+    const note = (real) => (first, ...more) => { window.begun.push(String(first)); return real(first, ...more); };
+    window.fetch = note(window.fetch);
+    window.setTimeout = note(window.setTimeout);
+    window.setInterval = note(window.setInterval);
+    window.EventSource = class extends EventSource {
+        constructor(url) { super(url); window.begun.push(url); }
+    };
+    return 0;
+})()";
 
 /// Lets all that waits die of this.
 async fn kill(place: &Place, topic: &str, reason: &'static str) {
@@ -144,11 +158,7 @@ async fn a_dead_letter_is_found_looked_at_resent_and_worked() {
         async {}
     });
     let worker = worker.await.unwrap();
-    place
-        .env
-        .within(crate::support::PATIENCE, seen.notified())
-        .await
-        .expect("this did not happen: it is worked");
+    place.env.within(crate::support::PATIENCE, seen.notified()).await.expect("test timed out: it is worked");
     // Those that are chosen go for good, once this was said twice.
     page.click("button", "Drop chosen").await;
     page.until_shown("Choose letters first.").await;
@@ -340,13 +350,12 @@ async fn q21_who_may_only_push_is_told_that_there_is_nothing_to_see() {
     let place = Place::guarded().await;
     let token = place.token(None, Access::Write).await;
     let Some(mut page) = Browser::of("a login for pushing", &place).await else { return };
+    page.value(NOTE_WHAT_IT_BEGINS).await;
     page.write(&token).await;
     page.press("Enter").await;
     page.until("find('h1', 'This token is for pushing')").await;
-    page.value("(window.same = document.querySelector('h1'), 0)").await;
-    // It neither asks for what it may not see nor begins anew.
-    place.env.sleep(std::time::Duration::from_secs(5)).await;
-    assert_eq!(page.value("window.same === document.querySelector('h1')").await, true);
+    // It asks for nothing that it may not see, and waits for nothing upon which it could begin anew.
+    assert_eq!(page.value("window.begun").await, json!(["api/v1/session", "api/v1/session"]));
     page.is_content().await;
     page.click("button", "Log out").await;
     page.until("find('h1', 'Log in')").await;
