@@ -44,10 +44,12 @@ pub async fn upgrade(older: &Sawmill, open_newer: impl AsyncFn() -> Sawmill) {
         second.stop().await;
         more(&runs, "older").await;
         stop.store(true, Ordering::SeqCst);
-        first.drained().await;
-        first.stop().await;
+        first
     };
-    let (pushed, ()) = join(pushing, upgrading).await;
+    let (pushed, first) = join(pushing, upgrading).await;
+    // Only now nothing is on its way any more.
+    first.drained().await;
+    first.stop().await;
     let runs = runs.lock().expect("no handler panics");
     assert_eq!(runs.len(), pushed, "every message ran");
     let twice: Vec<_> = runs.iter().filter(|(_, by)| by.len() > 1).collect();

@@ -192,7 +192,7 @@ impl Inside {
         let mut wants = wants.to_vec();
         for want in &mut wants {
             if self.network.hits(|faults| faults.short_read) {
-                want.limit = want.limit.min(self.network.below(3) as usize);
+                want.limit = want.limit.min(self.network.below(2) as usize);
                 self.control.strike(node, FaultKind::ShortRead, || format!("shard {}", want.shard));
             }
         }

@@ -26,7 +26,7 @@ impl Book {
         self.held_up = self.paused.keys().cloned().collect();
     }
 
-    /// TTL + 5 s after faults ended: nothing that a dead worker held is still in its name.
+    /// TTL + 5 s after the last late write: nothing that a dead worker held is still in its name.
     pub fn dead_are_relieved(&mut self) {
         for (key, token) in std::mem::take(&mut self.orphans) {
             let mirror = &self.mirrors[&key];
@@ -39,7 +39,8 @@ impl Book {
             let claims = &mirror.state.claims;
             let left = claims.iter().any(|claim| claim.token == token);
             self.check(Invariant::Drains, !left, |_| {
-                let what = format!("{key}: nobody has taken claim {token}, TTL + 5 s after faults ended");
+                let what =
+                    format!("{key}: nobody has taken claim {token}, TTL + 5 s after the last late write");
                 (what, vec![key.clone()])
             });
         }

@@ -220,7 +220,7 @@ fn paces(dice: &mut Seeded) -> Vec<u32> {
 }
 
 fn letters(dice: &mut Seeded, time: Duration, groups: usize, topics: usize) -> Vec<LetterTask> {
-    let count = [0, 0, 2, 5][dice.below(4) as usize];
+    let count = [0, 2, 2, 5][dice.below(4) as usize];
     let pause = time * 13 / 10 / (count as u32 + 1);
     let task = |_| LetterTask {
         pause: pause * dice.below(200) as u32 / 100,
