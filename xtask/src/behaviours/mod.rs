@@ -2,6 +2,7 @@
 //! is tested. A behaviour that an engine does not show needs a reason in `docs/behaviour-gaps.txt`.
 
 mod gaps;
+mod left_out;
 mod table;
 
 use std::collections::BTreeSet;
@@ -12,6 +13,7 @@ use crate::programs::{self, Program};
 use crate::run::{Invocation, say};
 use crate::tools;
 use gaps::Gaps;
+use left_out::SharedTests;
 use table::Table;
 
 const DOCUMENT: &str = "docs/behaviours.md";
@@ -172,13 +174,14 @@ fn documents(programs: &[Program], command: &Invocation) -> Result<(String, Stri
     let (written, _) = document
         .split_once(MARK)
         .ok_or_else(|| format!("{DOCUMENT} has no line {MARK:?} after which the table could stand"))?;
-    let mut shown = BTreeSet::new();
+    let (mut shown, mut shared) = (BTreeSet::new(), SharedTests::default());
     for program in programs {
         let list = program.list(command).map_err(|error| format!("{}: {error}", program.name()))?;
         shown.extend(list.lines().filter_map(|line| Shown::of_line(program.package(), line)));
+        list.lines().for_each(|line| shared.note(program.package(), line));
     }
     let table = Table::new(&described(written), &shown, &gaps)?;
-    Ok((document.clone(), format!("{written}{MARK}{table}")))
+    Ok((document.clone(), format!("{written}{MARK}{table}{shared}")))
 }
 
 /// The ids that the document describes, in its order.

@@ -19,4 +19,6 @@ impl Factory for OnServer {
     }
 }
 
-sawmill_conformance::ledger_suite!(OnServer(crate::support::server()));
+mod ledger {
+    sawmill_conformance::ledger_suite!(super::OnServer(crate::support::server()));
+}
