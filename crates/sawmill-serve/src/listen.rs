@@ -84,7 +84,7 @@ pub(crate) async fn run(app: &Arc<App>, router: Router, listener: TcpListener, s
                 let talk = talk(app.clone(), router.clone(), stream, Peer(peer.ip()), stop.clone());
                 app.env.spawn(async move {
                     talk.await;
-                    // Who gets the place may be of the same address.
+                    // The next client may have the same address.
                     drop(of_peer);
                     drop(place);
                 });

@@ -40,7 +40,7 @@ fn a_worker_takes_back_a_claim_whose_report_the_store_has_undone() {
         while starts.load(Ordering::SeqCst) < 1 {
             world.sleep(50).await;
         }
-        // What was written before a durable write lasts: the claim, but not the report.
+        // A durable write makes everything before it last: the claim, but not the report.
         let (key, value) = (EntryKey::raw("test/lasts"), Some("x".into()));
         world.ledger.commit(Write { key, expect: None, value }).await.unwrap();
         may_end.add_permits(1);

@@ -143,7 +143,7 @@ impl Sawmill {
         Format(self.formats().understood.load(Ordering::Relaxed))
     }
 
-    /// What the member entries of this program say that it understands.
+    /// The newest format that this program's member entries declare.
     pub(crate) fn declared_format(&self) -> Format {
         let Format(understood) = self.understood();
         Format(if planted::is(Bug::OverstatesFormat) { understood + 1 } else { understood })

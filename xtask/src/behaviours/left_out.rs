@@ -23,7 +23,7 @@ impl SharedTests {
         }
     }
 
-    /// What this engine leaves out, by theme: the names, or none if it is the whole theme.
+    /// The tests that this engine leaves out, by theme: their names, or none if it is the whole theme.
     fn left_out_by(&self, column: Column) -> BTreeMap<&str, Vec<&str>> {
         let shared = self.0.iter().filter(|(_, columns)| columns.len() >= MOST_ENGINES);
         let mut themes: BTreeMap<&str, (Vec<&str>, bool)> = BTreeMap::new();

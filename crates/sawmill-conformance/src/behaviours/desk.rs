@@ -124,7 +124,7 @@ impl Desk {
             return;
         }
         let seen = self.seen();
-        // Who has started may take long to end; what has not been started and waits nowhere never is.
+        // A started handler may take long to end. A message that has not started and waits nowhere never starts.
         if self.count() < count && nothing_is_left().await && self.count() < count {
             panic!("lost: of {count} handlers some never start, and nothing waits any more; {seen}");
         }

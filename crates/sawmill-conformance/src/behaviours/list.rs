@@ -293,7 +293,7 @@ macro_rules! processes {
     };
 }
 
-/// What an engine can lack. Anything else is a mistake, and would leave out nothing.
+/// The words for what an engine can lack. Any other word would leave out nothing, so it does not compile.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! lack_of_an_engine {
@@ -308,7 +308,7 @@ macro_rules! lack_of_an_engine {
     };
 }
 
-/// What trials with processes can do without.
+/// The words for what trials with processes can do without.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! lack_of_processes {

@@ -206,7 +206,7 @@ pub(super) async fn nothing_is_left() -> bool {
     let places = PLACES.with_borrow(|places| places.clone().unwrap_or_default());
     let looks = async {
         let first = are_idle(&places).await?;
-        // What moves from one count to another may be in neither for a moment.
+        // A message that moves from one count to another may be in neither for a moment.
         Env::system().sleep(Duration::from_secs(1)).await;
         Ok::<bool, Error>(first && are_idle(&places).await?)
     };

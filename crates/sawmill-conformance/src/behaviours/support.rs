@@ -122,7 +122,7 @@ pub async fn group_is(
         return;
     }
     let before = status().await;
-    // What moves from one count to another may be in neither for a moment.
+    // A message that moves from one count to another may be in neither for a moment.
     Env::system().sleep(Duration::from_secs(1)).await;
     let last = status().await;
     if left(&before) == 0 && left(&last) == 0 && !holds(&last) {

@@ -94,7 +94,7 @@ fn number(entry: Option<&Entry>) -> u64 {
     entry.map_or(0, |entry| std::str::from_utf8(&entry.value).unwrap().parse().unwrap())
 }
 
-/// What came of a bid.
+/// The outcome of a bid.
 enum Bid {
     /// The counter is this now, with this version.
     Won(u64, Version),

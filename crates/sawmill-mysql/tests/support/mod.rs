@@ -144,7 +144,7 @@ pub(crate) fn record(shard: u16, text: impl Into<String>) -> Record {
     Record::once(shard, message(text.into()))
 }
 
-/// What InnoDB says of itself. Unlike the list of transactions in the information schema it is made anew for everybody who asks.
+/// InnoDB's own report. Unlike the list of transactions in the information schema it is made anew for everybody who asks.
 pub(crate) async fn innodb_status(watch: &mut Conn) -> String {
     let row: (String, String, String) =
         watch.query_first("SHOW ENGINE INNODB STATUS").await.unwrap().unwrap();

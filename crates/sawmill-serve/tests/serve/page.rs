@@ -70,7 +70,7 @@ async fn q21_a_login_sets_a_cookie_and_a_change_needs_the_pages_header_beside_it
 struct Watcher<'a> {
     place: &'a Place,
     stream: TcpStream,
-    /// What was sent so far.
+    /// The requests sent so far.
     told: String,
 }
 

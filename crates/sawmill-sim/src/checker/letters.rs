@@ -27,7 +27,7 @@ pub enum Decision {
     Dropped,
 }
 
-/// What a person wants to decide, as the letters were when that began.
+/// A person's wish, and the letters as they were when the decision began.
 #[derive(Debug, Clone)]
 pub struct Wish {
     decision: Decision,

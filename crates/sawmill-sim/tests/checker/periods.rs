@@ -1,4 +1,4 @@
-//! What holds for a time: names that are taken for a period, and limits of keys. And what comes once, however often it is pushed.
+//! Names that are taken for a period, limits of keys, and messages that come once however often they are pushed.
 
 use std::time::Duration;
 

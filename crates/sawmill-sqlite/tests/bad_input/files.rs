@@ -140,7 +140,7 @@ async fn what_can_only_be_read_is_refused() {
     let mill = open(&path).await.unwrap();
     mill.create_topic("jobs").await.unwrap();
     drop(mill);
-    mount.remount("ro");
+    mount.remount("ro").await;
     refused(
         open(&path).await,
         ErrorKind::Invalid,

@@ -38,7 +38,7 @@ async fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     assert_eq!(other.unwrap_err().kind(), ErrorKind::Full);
     let write = Write { key: EntryKey::raw("a"), expect: None, value: Some(vec![7; 200_000].into()) };
     assert_eq!(log.commit(write.clone()).await.unwrap_err().kind(), ErrorKind::Full);
-    mount.remount("size=16m");
+    mount.remount("size=16m").await;
     assert_eq!(log.commit(write).await.unwrap(), Commit::Done(Version(1)));
     log.append(&topic, NOW, records(0, [9_000, 9_001])).await.unwrap();
     acknowledged.extend([9_000, 9_001]);

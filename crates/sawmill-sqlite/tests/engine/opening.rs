@@ -162,12 +162,12 @@ fn g12_many_may_open_a_new_database_at_once() {
     }
 }
 
-#[test]
-fn what_can_only_be_read_is_refused() {
+#[tokio::test]
+async fn what_can_only_be_read_is_refused() {
     let Some(mount) = Mount::new("what_can_only_be_read_is_refused", "size=4m") else { return };
     let path = mount.path().join("jobs.db");
     drop(Sqlite::open(&path, &Default::default()).unwrap());
-    mount.remount("ro");
+    mount.remount("ro").await;
     let error = refused(&path);
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("writ"), "{error}");

@@ -81,7 +81,7 @@ fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() 
     });
 }
 
-/// Who is dead by this.
+/// The members that are dead by this.
 fn declared_dead(recorded: &Recorded) -> Option<&str> {
     match &recorded.event {
         Event::DeclaredDead { member } => Some(member.as_str()),

@@ -118,9 +118,15 @@ impl Mount {
         self.folder.path()
     }
 
-    pub(crate) fn remount(&self, options: &str) {
+    /// Mounts it with other options. A store that was dropped a moment ago may still have its files open: it is waited for.
+    pub(crate) async fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
-        assert!(run("mount", &["-o", &options, self.path().to_str().unwrap()]));
+        soon("the file system can be mounted anew", async {
+            while !run("mount", &["-o", &options, self.path().to_str().unwrap()]) {
+                SystemClock.sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
     }
 }
 

@@ -87,7 +87,7 @@ async fn session_of(server: &Server, node: &str) -> String {
     format!("0x{:x}", stat.ephemeral_owner)
 }
 
-/// What the server says of all the sessions that it knows.
+/// The server's list of the sessions that it knows.
 fn sessions(server: &Server) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     stream.write_all(b"dump").unwrap();
@@ -134,7 +134,7 @@ async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
     assert_eq!(ledger.get(&EntryKey::raw(MEMBER)).await.unwrap(), None);
     let anew = "members/default/one-again";
     let version = done(&ledger, write(anew, None, ttl)).await;
-    // What belonged to the old session goes when that is over for the server, too.
+    // The nodes of the old session go when the server ends it, too.
     eventually("the old session is over", async || !sessions(&server).contains(&old)).await;
     done(&ledger, write(anew, Some(version), ttl)).await;
     assert_eq!(keys(&ledger).await, [anew], "what belongs to the new session stays");
