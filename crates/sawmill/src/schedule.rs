@@ -159,8 +159,8 @@ impl Schedule {
         if self.next(last).is_none_or(|next| next > now) {
             return due;
         }
-        let second = self.next(last).and_then(|first| self.next(first));
-        if planted::is(Bug::StopsTicking) && second.is_some_and(|second| second <= now) {
+        let second = || self.next(last).and_then(|first| self.next(first));
+        if planted::is(Bug::StopsTicking) && second().is_some_and(|second| second <= now) {
             return due;
         }
         if self.missed == Missed::Skip && !planted::is(Bug::OldTicksPushed) {
