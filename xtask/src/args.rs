@@ -1,4 +1,4 @@
-//! The command line, in two steps: what was typed ([`Typed`]), and what it means ([`Task`]).
+//! Parses the command line in two steps: into words and options ([`Typed`]), and into a [`Task`].
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::engines::Engine;
 use crate::{soak, test};
 
-/// What to do, with everything checked that can be checked before doing it.
+/// A task, checked as far as possible before it runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Help,
@@ -26,18 +26,18 @@ pub(crate) enum Task {
         parts: Vec<&'static str>,
         start: u64,
     },
-    /// Write the table of behaviours.
+    /// Writes the table of behaviours.
     Behaviours,
     Pictures,
     Bench {
         engine: &'static str,
-        /// What must run for it.
+        /// The server that it needs.
         server: Option<Engine>,
         args: Vec<String>,
     },
 }
 
-/// Why the command line makes no sense, for the person who typed it.
+/// A mistake on the command line, described for the user.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UsageError(String);
 
@@ -47,7 +47,7 @@ impl fmt::Display for UsageError {
     }
 }
 
-/// Far from the seeds that the gate tries, which start at the bottom.
+/// The default first seed, far from those of the gate, which start at the bottom.
 const SOAK_START: u64 = 1_000_000;
 
 /// The engines that can be measured, and the servers that they need.
@@ -59,7 +59,7 @@ const BENCHES: &[(&str, Option<Engine>)] = &[
     ("kafka", Some(Engine::Kafka)),
     ("cassandra", Some(Engine::Cassandra)),
 ];
-/// What a benchmark may be told, and goes to it as it is: options with a number, and those that stand alone.
+/// The options that are passed on to the benchmark: those with a number, and flags.
 const BENCH_NUMBERS: &[&str] =
     &["--n", "--rounds", "--latency-seconds", "--backlog", "--idle-seconds", "--pin", "--serve"];
 const BENCH_FLAGS: &[&str] = &["--quick", "--json"];
@@ -81,30 +81,30 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Task, Us
     if matches!(task.as_str(), "help" | "-h" | "--help") || typed.flag("--help") || typed.flag("-h") {
         return Ok(Task::Help);
     }
-    let meant = match task.as_str() {
-        "test" => meant_test(&mut typed)?,
+    let parsed_task = match task.as_str() {
+        "test" => test_task(&mut typed)?,
         "soak" => {
             let parts = chosen(&mut typed, "part", soak::part_names())?;
             Task::Soak { parts, start: typed.number("--start")?.unwrap_or(SOAK_START) }
         }
         "behaviours" => Task::Behaviours,
         "pictures" => Task::Pictures,
-        "bench" => meant_bench(&mut typed)?,
-        "engines" => meant_engines(&mut typed)?,
+        "bench" => bench_task(&mut typed)?,
+        "engines" => engines_task(&mut typed)?,
         other => return Err(UsageError(format!("there is no task `{other}`"))),
     };
     typed.nothing_left(task)?;
-    Ok(meant)
+    Ok(parsed_task)
 }
 
-fn meant_test(typed: &mut Typed) -> Result<Task, UsageError> {
+fn test_task(typed: &mut Typed) -> Result<Task, UsageError> {
     if typed.flag("--list") {
         return Ok(Task::ListSteps);
     }
     Ok(Task::Test { steps: chosen(typed, "step", test::step_names())? })
 }
 
-/// Those of the known names that stand after `--only`, in the order in which they are known; all of them if it is not there.
+/// The known names that `--only` lists, in their known order; all of them without `--only`.
 fn chosen(typed: &mut Typed, what: &str, known: Vec<&'static str>) -> Result<Vec<&'static str>, UsageError> {
     let Some(only) = typed.value("--only") else {
         return Ok(known);
@@ -119,7 +119,7 @@ fn chosen(typed: &mut Typed, what: &str, known: Vec<&'static str>) -> Result<Vec
     Ok(known.into_iter().filter(|name| wanted.contains(name)).collect())
 }
 
-fn meant_bench(typed: &mut Typed) -> Result<Task, UsageError> {
+fn bench_task(typed: &mut Typed) -> Result<Task, UsageError> {
     let names: Vec<&str> = BENCHES.iter().map(|(engine, _)| *engine).collect();
     let names = names.join(", ");
     let Some(engine) = typed.word() else {
@@ -141,7 +141,7 @@ fn meant_bench(typed: &mut Typed) -> Result<Task, UsageError> {
     Ok(Task::Bench { engine, server: *server, args })
 }
 
-fn meant_engines(typed: &mut Typed) -> Result<Task, UsageError> {
+fn engines_task(typed: &mut Typed) -> Result<Task, UsageError> {
     match typed.word().as_deref() {
         Some("down") => Ok(Task::EnginesDown),
         Some("up") => {
@@ -162,8 +162,8 @@ fn meant_engines(typed: &mut Typed) -> Result<Task, UsageError> {
     }
 }
 
-/// What was typed after the task: plain words and options, not yet understood. Whoever understands one takes it out;
-/// what is left at the end was a mistake.
+/// The words and options after the task, not yet parsed. Parsing takes them out; anything left at the end is
+/// a mistake.
 #[derive(Debug, Default)]
 struct Typed {
     words: Vec<String>,
@@ -171,7 +171,7 @@ struct Typed {
 }
 
 impl Typed {
-    /// Options in `with_value` take the next word, or what follows their `=`; all others stand alone.
+    /// Options in `with_value` take the next word or the text after `=` as their value; all others are flags.
     fn split(args: &[String], with_value: &[&str]) -> Result<Self, UsageError> {
         let mut typed = Self::default();
         let mut args = args.iter();

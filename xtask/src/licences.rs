@@ -1,7 +1,8 @@
-//! What the dependencies may be: under a licence that fits, and from the usual registry.
+//! Checks the dependencies: each needs an allowed licence, and must come from crates.io.
 //!
-//! Known holes in them (advisories) are not looked for: their list would have to be fetched at every run, which is not possible
-//! everywhere the gate runs, and a new one would break a build in which nothing changed. Ask by hand: `cargo deny check advisories`.
+//! Security advisories are not checked: their list would have to be fetched at every run, which is not
+//! possible everywhere the gate runs, and a new advisory would break a build in which nothing changed. Check
+//! by hand: `cargo deny check advisories`.
 
 use std::collections::BTreeSet;
 
@@ -10,33 +11,34 @@ use spdx::{Expression, ParseMode};
 
 use crate::run::{Invocation, say};
 
-/// Only what the tree needs; one that nothing needs any more is to be taken out. Encryption needs ISC (ring), BSD-3-Clause
-/// (subtle, which compares secrets) and CDLA-Permissive-2.0 (webpki-roots, which is data): all ask for no more than their text.
-const FIT: &[&str] =
+/// The allowed licences. A licence that no dependency needs is an error. Encryption needs ISC (ring),
+/// BSD-3-Clause (subtle, which compares secrets) and CDLA-Permissive-2.0 (webpki-roots, which is data): all
+/// require only that their text is included.
+const ALLOWED: &[&str] =
     &["MIT", "Apache-2.0", "BSD-3-Clause", "CDLA-Permissive-2.0", "ISC", "Unicode-3.0", "Zlib"];
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Looks at every package that any feature brings in. The error names those that do not fit.
+/// Checks every package that any feature brings in. The error names those that fail.
 pub(crate) fn check() -> Result<(), String> {
     let asked = Invocation::cargo(&["metadata", "--format-version", "1", "--all-features", "--locked"]);
     let said = asked.output().map_err(|error| format!("{asked}: {error}"))?;
     let tree: Value = serde_json::from_slice(&said).map_err(|error| format!("{asked}: {error}"))?;
     let packages = tree["packages"].as_array().ok_or_else(|| format!("{asked}: it names no packages"))?;
-    let wrong: Vec<String> = packages.iter().filter_map(|package| fault(package, FIT)).collect();
+    let wrong: Vec<String> = packages.iter().filter_map(|package| fault(package, ALLOWED)).collect();
     if !wrong.is_empty() {
         return Err(wrong.join("; "));
     }
-    // A licence is needed if without it something does not fit.
-    let needed: BTreeSet<&str> = FIT
+    // A licence is needed if a package fails without it.
+    let needed: BTreeSet<&str> = ALLOWED
         .iter()
         .filter(|licence| {
-            let others: Vec<&str> = FIT.iter().filter(|other| other != licence).copied().collect();
+            let others: Vec<&str> = ALLOWED.iter().filter(|other| other != licence).copied().collect();
             packages.iter().any(|package| fault(package, &others).is_some())
         })
         .copied()
         .collect();
     say(&format!("{} packages; needed licences: {needed:?}", packages.len()));
-    match FIT.iter().find(|licence| !needed.contains(*licence)) {
+    match ALLOWED.iter().find(|licence| !needed.contains(*licence)) {
         Some(licence) => {
             Err(format!("nothing needs the licence {licence} any more: take it out of the list"))
         }
@@ -44,7 +46,7 @@ pub(crate) fn check() -> Result<(), String> {
     }
 }
 
-/// What is wrong with a package, if something is.
+/// What is wrong with a package; `None` if nothing is.
 fn fault(package: &Value, fit: &[&str]) -> Option<String> {
     let text = |field: &str| package[field].as_str().unwrap_or_default();
     let name = format!("{} {}", text("name"), text("version"));

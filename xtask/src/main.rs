@@ -1,14 +1,15 @@
 //! The project's own tool: one gate (`cargo xtask test`), the simulation, longer runs and benchmarks.
 //!
-//! It starts other programs and counts what they say; it uses the standard library only, so that the gate itself
-//! is quick to build and brings no dependency of its own.
+//! It starts other programs and counts the tests that they report. It has few dependencies, so that the gate
+//! itself is quick to build.
 
-// A build tool, not the product: it may look at the clock to say how long a step took.
+// A build tool may use the machine's clock to report how long a step took.
 #![allow(clippy::disallowed_methods)]
 
 mod args;
 mod behaviours;
 mod engines;
+mod layers;
 mod licences;
 mod programs;
 mod run;
@@ -125,7 +126,7 @@ fn perform(task: &Task) -> ExitCode {
     }
 }
 
-/// The planted bugs are compiled in only when they are asked for.
+/// The planted bugs are compiled in only for `--mutants`.
 fn sim(args: &[String]) -> Invocation {
     let mut cargo = Invocation::cargo(&["run", "--release", "-p", "sawmill-sim"]);
     if args.iter().any(|arg| arg == "--mutants") {
@@ -134,7 +135,7 @@ fn sim(args: &[String]) -> Invocation {
     cargo.args(["--"]).args(args)
 }
 
-/// Has the test that looks at the page keep what it sees.
+/// Runs the browser test of the page and keeps its screenshots.
 fn pictures() -> ExitCode {
     let folder = tools::enter_repository().and_then(|()| Ok(std::env::current_dir()?.join("docs")));
     match folder {
@@ -158,7 +159,7 @@ fn bench(engine: &str, args: &[String]) -> Invocation {
     Invocation::cargo(&["run", "--release", "-p", "sawmill-bench", "--", engine]).args(args)
 }
 
-/// Runs a benchmark, on a server that is started for it unless there is one.
+/// Runs a benchmark, and starts the server that it needs if there is none.
 fn measure(engine: &str, server: Option<Engine>, args: &[String]) -> ExitCode {
     let (mut engines, mut bench) = (Engines::default(), bench(engine, args));
     if let Some(server) = server {
@@ -175,7 +176,7 @@ fn measure(engine: &str, server: Option<Engine>, args: &[String]) -> ExitCode {
     code
 }
 
-/// Runs one program on the caller's terminal and answers with its exit code.
+/// Runs one program on the caller's terminal and returns its exit code.
 fn pass_on(invocation: &Invocation) -> ExitCode {
     eprintln!("== {invocation}");
     match invocation.run() {

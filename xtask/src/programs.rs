@@ -1,5 +1,5 @@
-//! The test programs of the workspace: built by Cargo, then run side by side. Many tests wait for something, a lease that runs out or a
-//! server that comes back, so that more than one program at a time is what keeps the machine busy.
+//! Builds the test programs of the workspace with Cargo, and runs several at a time. Many tests wait, for a
+//! lease that expires or a server that restarts, so running several keeps the machine busy.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -14,21 +14,22 @@ use serde_json::Value;
 use crate::run::{Counts, Ended, Invocation, say};
 use crate::second_run::{self, FailedTest};
 
-/// How many run at a time.
+/// How many programs run at a time.
 const AT_A_TIME: usize = 3;
-/// Several times what any of them takes, so that one that hangs does not stop the gate.
-const LONGEST: Duration = Duration::from_secs(15 * 60);
+/// The time limit of a program: several times the longest run, so that a hanging program does not block the
+/// gate.
+const TIME_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// A program that Cargo built from tests.
+/// A test program that Cargo has built.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     file: PathBuf,
-    /// Where Cargo would run it: the folder of its package.
+    /// The folder of its package, where Cargo would run it.
     folder: PathBuf,
 }
 
 impl Program {
-    /// What a line of Cargo's says of a test program; any other line says nothing.
+    /// Reads the test program from a line of Cargo's output; `None` for any other line.
     fn of_line(line: &str) -> Option<Self> {
         let said: Value = serde_json::from_str(line).ok()?;
         if said["profile"]["test"] != true {
@@ -38,7 +39,7 @@ impl Program {
         Some(Self { file: said["executable"].as_str()?.into(), folder: folder.to_owned() })
     }
 
-    /// The package it is of, by the name of its folder.
+    /// The package it belongs to, by the name of its folder.
     pub(crate) fn package(&self) -> &str {
         self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
@@ -47,30 +48,30 @@ impl Program {
         format!("{} {}", self.package(), self.file.file_name().unwrap_or_default().to_string_lossy())
     }
 
-    /// The paths of its tests, a line each.
+    /// The paths of its tests, one per line.
     pub(crate) fn list(&self, command: &Invocation) -> io::Result<String> {
         let list = command.clone().of(&self.file).within(&self.folder).args(["--list", "--format", "terse"]);
         list.output().map(|printed| String::from_utf8_lossy(&printed).into_owned())
     }
 
-    /// Runs these of its tests; all of them if none is named.
+    /// Runs these of its tests, or all of them if none is named.
     fn run(&self, command: &Invocation, tests: &[&str]) -> io::Result<Ended> {
         let exact = if tests.is_empty() { None } else { Some("--exact") };
-        command.clone().of(&self.file).within(&self.folder).args(tests).args(exact).run_quietly(LONGEST)
+        command.clone().of(&self.file).within(&self.folder).args(tests).args(exact).run_quietly(TIME_LIMIT)
     }
 }
 
-/// What became of all programs.
+/// The results of all programs.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) counts: Counts,
-    /// The names of those that did not end well, and how they ended.
+    /// The names of the programs that failed, and how they ended.
     pub(crate) failed: Vec<String>,
     /// The tests that passed in their second run only.
     pub(crate) second_runs: Vec<String>,
 }
 
-/// A program with tests that failed, all of which deserve a second run.
+/// A program whose failed tests all deserve a second run.
 struct SecondRun {
     program: Program,
     tests: Vec<FailedTest>,
@@ -82,13 +83,13 @@ pub(crate) fn build(command: &Invocation) -> io::Result<Vec<Program>> {
     let built = command.clone().args(["--no-run", "--message-format", "json-render-diagnostics"]).output()?;
     let said = String::from_utf8_lossy(&built);
     let mut programs: Vec<Program> = said.lines().filter_map(Program::of_line).collect();
-    // The largest first: they mostly take the longest, and what is short fills the gaps at the end.
+    // The largest programs run first: they usually take the longest, and short ones fill the gaps at the end.
     programs
         .sort_by_key(|program| std::cmp::Reverse(fs::metadata(&program.file).map_or(0, |file| file.len())));
     Ok(programs)
 }
 
-/// Runs the programs, each with the environment of `command`. What they print is shown when they end.
+/// Runs the programs, each with the environment of `command`. Shows the output of each when it ends.
 pub(crate) fn run(programs: Vec<Program>, command: &Invocation) -> Outcome {
     say(&format!("{} test programs, {AT_A_TIME} at a time", programs.len()));
     let waiting = Mutex::new(VecDeque::from(programs));
@@ -118,8 +119,8 @@ pub(crate) fn run(programs: Vec<Program>, command: &Invocation) -> Outcome {
     outcome
 }
 
-/// Shows what a program printed, and counts it. The caller holds the outcome, so that no two print at once. Returns the program
-/// if its failed tests deserve a second run.
+/// Shows the output of a program and counts its tests. The caller holds the lock on the outcome, so outputs
+/// do not mix. Returns the program if its failed tests deserve a second run.
 fn note(program: Program, ended: io::Result<Ended>, outcome: &mut Outcome) -> Option<SecondRun> {
     let name = program.name();
     match ended {
@@ -138,7 +139,8 @@ fn note(program: Program, ended: io::Result<Ended>, outcome: &mut Outcome) -> Op
                 false => format!("{name}: {}", ended.status),
             };
             let tests = FailedTest::all_of(&ended.printed);
-            // A failed test that printed nothing is counted and not shown, so that nobody knows why it failed.
+            // A failed test that printed nothing is counted but not listed, so the cause of its failure is
+            // unknown.
             let all_are_known = tests.len() as u64 == ended.counts.failed;
             if !tests.is_empty() && all_are_known && tests.iter().all(FailedTest::deserves_a_second_run) {
                 return Some(SecondRun { program, tests, how });
@@ -154,7 +156,7 @@ fn note(program: Program, ended: io::Result<Ended>, outcome: &mut Outcome) -> Op
 }
 
 impl SecondRun {
-    /// Runs the failed tests once more, alone. Those that pass count as passed, and are named.
+    /// Runs the failed tests once more, alone. Those that pass count as passed, and are listed.
     fn run(self, command: &Invocation, outcome: &mut Outcome) {
         let tests: Vec<&str> = self.tests.iter().map(|test| test.name.as_str()).collect();
         let name = self.program.name();
@@ -212,8 +214,9 @@ mod tests {
         assert_eq!(outcome.failed.len(), 1);
     }
 
-    /// A program that says what a test program would say. Another process writes it: what this one has open for writing, a process that
-    /// another test starts has open for a moment, too, and a file that is open for writing cannot be run.
+    /// Writes a script that prints the output of a test program. Another process writes the file: a child
+    /// that a parallel test starts would briefly inherit a file that this process has open for writing, and
+    /// such a file cannot be run.
     #[cfg(unix)]
     fn script(folder: &Path, text: &str) -> Program {
         use std::io::Write;
@@ -227,8 +230,8 @@ mod tests {
         Program { file, folder: folder.to_owned() }
     }
 
-    /// Fails in its first run with so many tests, of which one says these words and the others nothing, and passes in its second, if that
-    /// names the test.
+    /// Runs a program that reports `failed` failed tests in its first run, one of which prints these words,
+    /// and that passes in its second run if that names the test.
     #[cfg(unix)]
     fn failing_once(words: &str, failed: u64) -> Outcome {
         let name = format!("programs-{}-{}-{failed}", std::process::id(), words.len());
@@ -245,7 +248,7 @@ mod tests {
         outcome
     }
 
-    /// What it has started holds the pipe open: it is killed, too.
+    /// A child process of the program holds the pipe open, and is killed too.
     #[test]
     #[cfg(unix)]
     fn a_program_that_hangs_is_killed_and_its_tests_are_named() {
@@ -256,7 +259,7 @@ mod tests {
             sleep 600 &\nsleep 600";
         let program = script(&folder, text);
         let command = Invocation::cargo(&["test"]).of(&program.file);
-        // It has this long to say which tests run.
+        // The time that the script has to print the names of its tests.
         let ended = command.run_quietly(Duration::from_secs(5)).unwrap();
         fs::remove_dir_all(folder).unwrap();
         assert!(ended.killed && !ended.status.success() && ended.time < Duration::from_secs(500));

@@ -1,4 +1,5 @@
-//! Running other programs: shown as a person would type them, their output streamed, their tests counted.
+//! Runs other programs: displays their commands, forwards their output, and counts the tests that they
+//! report.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -9,30 +10,30 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One program with its arguments and the environment it gets on top of ours. Its `Display` can be pasted in a shell.
+/// One program with its arguments and additional environment. Its `Display` can be pasted in a shell.
 #[derive(Clone, Debug)]
 pub(crate) struct Invocation {
     env: Vec<(String, OsString)>,
-    /// What a person would type; what is run may differ (see `executable`).
+    /// The name that a person would type; the program that runs is `executable`.
     name: String,
     executable: OsString,
     args: Vec<String>,
-    /// Where it runs, if not here.
+    /// Its working directory, if not the current one.
     folder: Option<PathBuf>,
 }
 
-/// A program that was run without a word, and what it would have said.
+/// The result of a program that was run quietly, with its output.
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) counts: Counts,
     pub(crate) printed: String,
     pub(crate) time: Duration,
-    /// True if it took too long, and was killed.
+    /// True if it was killed because it took too long.
     pub(crate) killed: bool,
 }
 
 impl Ended {
-    /// The tests that a test program says have been running for long, and that were not over when it ended.
+    /// The tests that the program reported as running for long, and that had not ended when it did.
     pub(crate) fn tests_that_hung(&self) -> Vec<&str> {
         let long = |line| -> Option<&str> {
             str::strip_prefix(line, "test ")?.strip_suffix(" has been running for over 60 seconds")
@@ -44,7 +45,7 @@ impl Ended {
 }
 
 impl Invocation {
-    /// Cargo, the very one that runs this tool.
+    /// The Cargo that runs this tool.
     pub(crate) fn cargo(args: &[&str]) -> Self {
         let executable = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         Self { env: Vec::new(), name: "cargo".to_owned(), executable, args: Vec::new(), folder: None }
@@ -56,7 +57,7 @@ impl Invocation {
         Self { env: Vec::new(), name, executable: path.into(), args: Vec::new(), folder: None }
     }
 
-    /// This program instead, without arguments, in the same environment.
+    /// Replaces the program and drops the arguments; keeps the environment.
     pub(crate) fn of(self, path: &Path) -> Self {
         Self { env: self.env, ..Self::program(path) }
     }
@@ -65,7 +66,7 @@ impl Invocation {
         Self { folder: Some(folder.to_owned()), ..self }
     }
 
-    /// The same, but only with the time that nothing else wants.
+    /// Runs it at the lowest priority.
     pub(crate) fn at_lowest_priority(self) -> Self {
         if !cfg!(unix) {
             return self;
@@ -102,7 +103,7 @@ impl Invocation {
         self.command().status()
     }
 
-    /// Runs it, and gives what it printed.
+    /// Runs it and returns its output.
     pub(crate) fn output(&self) -> io::Result<Vec<u8>> {
         let ended = self.command().stderr(Stdio::inherit()).output()?;
         if ended.status.success() {
@@ -112,7 +113,7 @@ impl Invocation {
         }
     }
 
-    /// Runs it, forwards what it prints line by line, and counts the tests that it reports.
+    /// Runs it, forwards its output line by line, and counts the tests that it reports.
     pub(crate) fn run_counting(&self) -> io::Result<(ExitStatus, Counts)> {
         let mut child = self.command().stdout(Stdio::piped()).spawn()?;
         let counts = match child.stdout.take() {
@@ -122,31 +123,31 @@ impl Invocation {
         Ok((child.wait()?, counts))
     }
 
-    /// Runs it, keeps what it prints, and counts the tests that it reports. If it is not over within this time, it is killed, and all
-    /// that it has started with it.
-    pub(crate) fn run_quietly(&self, longest: Duration) -> io::Result<Ended> {
+    /// Runs it, captures its output, and counts the tests that it reports. If it exceeds the time limit,
+    /// kills it and all its child processes.
+    pub(crate) fn run_quietly(&self, time_limit: Duration) -> io::Result<Ended> {
         let started = Instant::now();
-        // One pipe for both, so that all stands in the order in which it was printed.
+        // One pipe for both streams preserves the order of the output.
         let (printed, to) = io::pipe()?;
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
-        lead_a_group(&mut command);
+        start_process_group(&mut command);
         let mut child = command.spawn()?;
-        // Our own ends of the pipe: it is at its end when the program's are closed.
+        // Drop our own ends of the pipe, so that it ends when the program closes its ends.
         drop(command);
         let group = child.id();
         let mut kept = Vec::new();
         let (over, is_over) = mpsc::channel::<()>();
         let (counts, killed) = thread::scope(|scope| {
             let watch = scope.spawn(move || {
-                let hangs = is_over.recv_timeout(longest) == Err(RecvTimeoutError::Timeout);
+                let hangs = is_over.recv_timeout(time_limit) == Err(RecvTimeoutError::Timeout);
                 if hangs {
                     kill_group(group);
                 }
                 hangs
             });
             let counts = forward_and_count(BufReader::new(printed), &mut kept);
-            // Nobody has waited for the program yet, so that its id is no other's while it is watched.
+            // The program is not reaped yet, so its id is not reused while it is watched.
             drop(over);
             (counts, watch.join().unwrap_or_default())
         });
@@ -155,8 +156,8 @@ impl Invocation {
     }
 }
 
-/// The program gets a group of its own, for it and what it starts.
-fn lead_a_group(command: &mut Command) {
+/// Puts the program and its child processes in a process group of their own.
+fn start_process_group(command: &mut Command) {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     #[cfg(not(unix))]
@@ -165,15 +166,16 @@ fn lead_a_group(command: &mut Command) {
 
 /// Kills the group that this process leads.
 fn kill_group(leader: u32) {
-    // If it cannot be killed, the gate goes on waiting, and says so.
+    // If it cannot be killed, the gate reports that and goes on waiting.
     match Command::new("kill").args(["-KILL", "--", &format!("-{leader}")]).status() {
         Ok(status) if status.success() => {}
         other => say(&format!("process group {leader} hangs and cannot be killed: {other:?}")),
     }
 }
 
-/// What Cargo said to this tool of its own package. Build scripts that look at such a variable would be run again, and all that
-/// rests on them compiled again, by each change between `cargo xtask` and Cargo itself.
+/// True for a variable in which Cargo describes the package of this tool. Build scripts that depend on such a
+/// variable would rerun, and everything that depends on them would be recompiled, whenever `cargo xtask` and
+/// plain Cargo alternate.
 fn is_of_this_package(variable: &OsStr) -> bool {
     variable
         .to_str()
@@ -198,26 +200,26 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Prints a line at once. A reader that went away is no reason to stop: the exit code still tells the result.
+/// Prints a line and flushes it. A closed stdout is no reason to stop: the exit code still tells the result.
 #[cfg(not(test))]
 pub(crate) fn say(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// In our own tests what is said is kept by the test harness: a result line in it would be counted by the gate.
+/// In our own tests, prints through the test harness, which captures it: the gate would count a result line.
 #[cfg(test)]
 pub(crate) fn say(line: &str) {
     println!("{line}");
 }
 
-/// The `test result:` lines of `cargo test`, summed up.
+/// The sum of the `test result:` lines of `cargo test`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
-    /// How many such lines there were: none means that no test program ran at all.
+    /// The number of such lines: 0 means that no test program ran.
     pub(crate) results: u64,
 }
 
@@ -229,7 +231,7 @@ impl Counts {
         self.results += other.results;
     }
 
-    /// Reads `test result: ok. 5 passed; 0 failed; 1 ignored; …`; any other line is `None`.
+    /// Reads `test result: ok. 5 passed; 0 failed; 1 ignored; …`; `None` for any other line.
     fn of_line(line: &str) -> Option<Self> {
         let parts = line.trim().strip_prefix("test result: ")?;
         let mut counts = Self { results: 1, ..Self::default() };
@@ -252,7 +254,7 @@ fn forward_and_count(mut from: impl BufRead, to: &mut impl Write) -> io::Result<
     let mut counts = Counts::default();
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line)? > 0 {
-        // As in `say`: the counting goes on when nobody reads.
+        // As in `say`, go on counting if stdout is closed.
         let _ = to.write_all(&line).and_then(|()| to.flush());
         if let Some(result) = Counts::of_line(&String::from_utf8_lossy(&line)) {
             counts.add(result);

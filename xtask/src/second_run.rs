@@ -1,18 +1,20 @@
-//! Tests that get a second run: those that failed because something did not come in time, or because a port was taken.
+//! Decides which failed tests get a second run: those that timed out, and those that found a port taken.
 //!
-//! Everything else fails the gate at once, above all a message that was lost, doubled or out of order. A test that needed its second
-//! run is named in the closing lines: it depends on how busy the machine is, which is a bug of the test.
+//! Any other failure fails the gate at once, above all a message that was lost, doubled or out of order. A
+//! test that passes only in its second run is listed in the closing lines: it depends on the load of the
+//! machine, which is a bug of the test.
 
-/// The prefix of every panic that a timeout in a test causes. A wait that sees a broken promise instead panics without this prefix, so
-/// that its test is not run again.
+/// The prefix of every panic that a timeout in a test causes. A wait that sees a broken promise panics
+/// without this prefix, and its test is not run again.
 const TIMEOUT_PREFIX: &str = "test timed out: ";
-/// What the system says, in a panic's first line.
+/// The system's error, in the first line of a panic.
 const PORT_TAKEN: &str = "Address already in use";
 
-/// If more tests than this qualify, none gets a second run: so many failures are not due to a busy machine.
+/// If more tests than this qualify, none gets a second run: a busy machine does not explain that many
+/// failures.
 pub(crate) const MOST: usize = 5;
 
-/// A test that failed, and the first line of each of its panics: those of its threads, too.
+/// A failed test, and the first line of each of its panics, in all threads.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FailedTest {
     pub(crate) name: String,
@@ -20,7 +22,7 @@ pub(crate) struct FailedTest {
 }
 
 impl FailedTest {
-    /// The failed tests that a test program names at its end. None if it crashed.
+    /// Reads the failed tests that a test program lists at its end. Empty if it crashed.
     pub(crate) fn all_of(printed: &str) -> Vec<Self> {
         let mut tests: Vec<Self> = Vec::new();
         let mut inside = false;
@@ -41,12 +43,12 @@ impl FailedTest {
 
     /// True if it may pass on a machine that is less busy.
     pub(crate) fn deserves_a_second_run(&self) -> bool {
-        let may_pass = |panic: &String| panic.starts_with(TIMEOUT_PREFIX) || panic.contains(PORT_TAKEN);
-        !self.panics.is_empty() && self.panics.iter().all(may_pass)
+        let is_retryable = |panic: &String| panic.starts_with(TIMEOUT_PREFIX) || panic.contains(PORT_TAKEN);
+        !self.panics.is_empty() && self.panics.iter().all(is_retryable)
     }
 }
 
-/// True for the line before a panic's own words. What was printed without an end of line may stand before it.
+/// True for the line before the message of a panic. It may begin with output that had no end of line.
 fn is_panic(line: &str) -> bool {
     line.split_once("thread '").is_some_and(|(_, rest)| rest.contains("' ") && rest.contains(" panicked at "))
 }

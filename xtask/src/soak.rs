@@ -1,15 +1,15 @@
-//! What takes longer than the gate may: the simulation on many seeds, and tests that run for minutes.
+//! Runs what takes too long for the gate: the simulation on many seeds, and tests that run for minutes.
 
 use std::process::ExitCode;
 
 use crate::engines::{Engine, Engines};
 use crate::run::Invocation;
 
-/// A long run of a test that is in the gate as a short one.
-struct Long {
+/// A long run of a test that also runs in the gate, but shorter.
+struct LongTest {
     name: &'static str,
     server: Option<Engine>,
-    /// What Cargo is told; split at spaces.
+    /// The arguments of Cargo; split at spaces.
     args: &'static str,
     env: &'static [(&'static str, &'static str)],
 }
@@ -17,65 +17,65 @@ struct Long {
 /// How long money is moved while workers are killed.
 const BANK: &[(&str, &str)] = &[("SAWMILL_TEST_BANK_SECONDS", "60")];
 
-const LONG: &[Long] = &[
-    Long {
+const LONG_TESTS: &[LongTest] = &[
+    LongTest {
         name: "exactly-once-sqlite",
         server: None,
         args: "test -p sawmill-sqlite --test transactions f6_killed -- --nocapture",
         env: BANK,
     },
-    Long {
+    LongTest {
         name: "exactly-once-postgres",
         server: Some(Engine::Postgres),
         args: "test -p sawmill-postgres --features sqlx --test transactions f6_killed -- --nocapture",
         env: BANK,
     },
-    Long {
+    LongTest {
         name: "postgres-stranger",
         server: Some(Engine::Postgres),
         args: "test -p sawmill-postgres --test engine late_commits::a_strangers_transaction",
         env: &[("SAWMILL_TEST_STRANGER_SECONDS", "60")],
     },
-    Long {
+    LongTest {
         name: "exactly-once-mysql",
         server: Some(Engine::Mariadb),
         args: "test -p sawmill-mysql --test transactions f6_killed -- --nocapture",
         env: BANK,
     },
     // OpenSSL takes minutes to compile.
-    Long {
+    LongTest {
         name: "kafka-tls",
         server: None,
         args: "test -p sawmill-kafka --features tls --test secure",
         env: &[],
     },
-    Long {
+    LongTest {
         name: "cassandra-late",
         server: Some(Engine::Cassandra),
         args: "test -p sawmill-cassandra --test engine late:: -- --nocapture",
         env: &[("SAWMILL_TEST_LATE_MESSAGES", "100000"), ("SAWMILL_TEST_LATE_MS", "100")],
     },
-    Long {
+    LongTest {
         name: "cassandra-long",
         server: Some(Engine::Cassandra),
         args: "test -p sawmill-cassandra --test engine long:: -- --nocapture",
         env: &[("SAWMILL_TEST_LONG_MESSAGES", "1000000")],
     },
-    // How busy workers are depends on what else the machine does.
-    Long {
+    // How busy workers are depends on the load of the machine.
+    LongTest {
         name: "busy-sqlite",
         server: None,
         args: "test -p sawmill-sqlite --test processes sixty_four_workers -- --nocapture",
         env: &[("SAWMILL_TEST_BUSY_PERCENT", "95")],
     },
-    // Three nodes take more memory than the gate may.
-    Long {
+    // Three nodes take more memory than the gate may use.
+    LongTest {
         name: "cassandra-ring",
         server: None,
         args: "test -p sawmill-cassandra --test faults -- --nocapture",
         env: &[("SAWMILL_TEST_NODES", "3")],
     },
-    Long {
+    LongTest {
         name: "fuzz-serve",
         server: None,
         args: "test -p sawmill-serve --test serve fuzz -- --nocapture",
@@ -87,16 +87,16 @@ const LONG: &[Long] = &[
 const SIM: &str = "sim";
 
 pub(crate) fn part_names() -> Vec<&'static str> {
-    [SIM].into_iter().chain(LONG.iter().map(|long| long.name)).collect()
+    [SIM].into_iter().chain(LONG_TESTS.iter().map(|long| long.name)).collect()
 }
 
-/// Runs these parts, all of them also if one fails. The simulation begins at this seed.
+/// Runs these parts, and goes on if one fails. The simulation starts at this seed.
 pub(crate) fn run(parts: &[&str], start: u64) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     if parts.contains(&SIM) {
         code = crate::pass_on(&seeds(start));
     }
-    for long in LONG.iter().filter(|long| parts.contains(&long.name)) {
+    for long in LONG_TESTS.iter().filter(|long| parts.contains(&long.name)) {
         let ended = long.run();
         if ended != ExitCode::SUCCESS {
             eprintln!("error: {} failed; to repeat it: cargo xtask soak --only {}", long.name, long.name);
@@ -110,7 +110,7 @@ fn seeds(start: u64) -> Invocation {
     crate::sim(&["--seeds".into(), "20000".into(), "--start".into(), start.to_string()])
 }
 
-impl Long {
+impl LongTest {
     fn command(&self) -> Invocation {
         let command = Invocation::cargo(&[]).args(self.args.split_whitespace());
         self.env.iter().fold(command, |command, (name, value)| command.env(name, *value))
@@ -127,13 +127,13 @@ impl Long {
                 }
             }
         }
-        // What is asked for by name and cannot be run has failed, also where a test would rather skip itself.
+        // A part that cannot run has failed, even if its test would rather skip itself.
         let skips = std::env::temp_dir().join(format!("sawmill-soak-{}-skips", std::process::id()));
         command = command.env("CI", "true").env("SAWMILL_SKIPS", skips.display().to_string());
         let code = crate::pass_on(&command);
         engines.end();
         let skipped = std::fs::read_to_string(&skips).unwrap_or_default();
-        // Nothing is there to be removed if nothing was skipped.
+        // The file does not exist if nothing was skipped.
         let _ = std::fs::remove_file(&skips);
         if !skipped.is_empty() {
             eprint!("error: this could not be run: {skipped}");
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_long_run_says_for_how_long() {
-        let command = LONG[0].command().to_string();
+        let command = LONG_TESTS[0].command().to_string();
         assert_eq!(
             command,
             "SAWMILL_TEST_BANK_SECONDS=60 cargo test -p sawmill-sqlite --test transactions f6_killed -- --nocapture"

@@ -1,4 +1,4 @@
-//! What the gate counts, and when a run of tests is good enough.
+//! Counts the tests of the gate, and decides whether a run of tests has passed.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -17,7 +17,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn add(&mut self, counts: Counts, skips: usize) {
         let skips = skips as u64;
-        // A test that skips itself returns like any other, so Cargo reports it as passed.
+        // A test that skips itself returns normally, so Cargo reports it as passed.
         self.passed += counts.passed.saturating_sub(skips);
         self.failed += counts.failed;
         self.skipped += counts.ignored + skips;
@@ -38,7 +38,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Whether a run of tests is good enough, and if not, why. `broken` says what did not end well.
+/// Decides whether a run of tests has passed; the error says why not. `broken` describes the programs that
+/// failed.
 pub(crate) fn verdict(
     broken: Option<String>,
     counts: Counts,
@@ -61,7 +62,7 @@ pub(crate) fn verdict(
     Ok(())
 }
 
-/// One reason for each line that says something; a `SKIPPED:` in front of it is dropped.
+/// Returns one reason per non-empty line, without its `SKIPPED:` prefix.
 pub(crate) fn skip_lines(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.map(|line| line.strip_prefix("SKIPPED:").unwrap_or(line).trim().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! The gate: its steps, in order, and the count at the end.
+//! Runs the gate: its steps in order, and the counts at the end.
 
 use std::fs;
 use std::io;
@@ -10,68 +10,76 @@ use std::time::{Duration, Instant};
 use crate::engines::{Engine, StartingEngines};
 use crate::run::{Counts, Invocation, say};
 use crate::tally::{Tally, skip_lines, verdict};
-use crate::{behaviours, licences, programs, tools};
+use crate::{behaviours, layers, licences, programs, tools};
 
 /// One check of the gate.
 struct Step {
     name: &'static str,
-    by: By,
-    /// Split at spaces, so none of them may contain one.
+    runner: Runner,
+    /// Split at spaces, so no argument may contain one.
     args: &'static str,
     env: &'static [(&'static str, &'static str)],
 }
 
-/// Who does a step, and what of its output counts.
-enum By {
-    /// Cargo: its exit code is the result.
+/// How a step is run, and which part of its output counts.
+enum Runner {
+    /// Cargo; its exit code is the result.
     Cargo,
-    /// Cargo, and the tests that it reports are counted.
+    /// Cargo; the tests that it reports are counted.
     CargoTest,
-    /// Cargo builds test programs; they run side by side, with a server of each engine beside them.
+    /// Cargo builds the test programs; several run at a time, with a server of each engine.
     EngineTest,
-    /// Cargo builds examples, and then runs each of them: they check their own results, and count like tests.
+    /// Cargo builds the examples, then each is run. They check their own results, and count like tests.
     Examples,
-    /// This program itself: what the dependencies may be.
+    /// This program checks the licences of the dependencies.
     Licences,
+    /// This program itself: which parts may use which others.
+    Layers,
 }
 
 /// The time limit of a step that runs in parallel with the tests.
-const LONGEST_BESIDE: Duration = Duration::from_secs(60 * 60);
+const PARALLEL_TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
 
-const fn step(name: &'static str, by: By, args: &'static str) -> Step {
-    Step { name, by, args, env: &[] }
+const fn step(name: &'static str, runner: Runner, args: &'static str) -> Step {
+    Step { name, runner, args, env: &[] }
 }
 
-/// The steps after the tests run beside them, since tests mostly wait. They get no second run, so nothing in them may depend on how busy
-/// the machine is: only doctests and examples run workers, each with a TTL of 10 s or more or on a clock of its own. Steps that build
-/// the same things name the same features, or all that depends on these would be built once more.
+/// The steps after the tests run in parallel with them, because tests mostly wait. These steps get no second
+/// run, so nothing in them may depend on the load of the machine: only doctests and examples run workers,
+/// each with a TTL of 10 s or more, or on a clock of its own. Steps that build the same crates name the same
+/// features; otherwise everything that depends on those would be built again.
 const STEPS: &[Step] = &[
-    step("format", By::Cargo, "fmt --all -- --check"),
-    step("tests", By::EngineTest, "test --workspace --tests --features sawmill-cli/full,sawmill/otel"),
-    // With all that is optional, and with the planted bugs, which are lines more and no line less.
+    step("format", Runner::Cargo, "fmt --all -- --check"),
+    step("layers", Runner::Layers, "xtask test --only layers"),
+    step("tests", Runner::EngineTest, "test --workspace --tests --features sawmill-cli/full,sawmill/otel"),
+    // With all optional features and the planted bugs, which only add lines.
     step(
         "clippy",
-        By::Cargo,
+        Runner::Cargo,
         "clippy --workspace --all-targets --features sawmill-sim/planted,sawmill-cli/full,sawmill/otel -- -D warnings",
     ),
-    step("clippy-lean", By::Cargo, "clippy -p sawmill-cli --no-default-features --bins -- -D warnings"),
+    step("clippy-lean", Runner::Cargo, "clippy -p sawmill-cli --no-default-features --bins -- -D warnings"),
     Step {
         env: &[("RUSTDOCFLAGS", "-D warnings")],
         ..step(
             "docs",
-            By::Cargo,
+            Runner::Cargo,
             "doc --workspace --no-deps --features sawmill-sim/planted,sawmill-cli/full,sawmill/otel",
         )
     },
     step(
         "doctests",
-        By::CargoTest,
+        Runner::CargoTest,
         "test --workspace --doc --no-fail-fast --features sawmill-cli/full,sawmill/otel",
     ),
-    step("licences", By::Licences, "xtask test --only licences"),
-    step("examples", By::Examples, "build --workspace --examples --features sawmill-cli/full,sawmill/otel"),
-    step("sim", By::Cargo, "run --release -p sawmill-sim --features planted -- --seeds 2000 --fresh 200"),
-    step("mutants", By::Cargo, "run --release -p sawmill-sim --features planted -- --mutants"),
+    step("licences", Runner::Licences, "xtask test --only licences"),
+    step(
+        "examples",
+        Runner::Examples,
+        "build --workspace --examples --features sawmill-cli/full,sawmill/otel",
+    ),
+    step("sim", Runner::Cargo, "run --release -p sawmill-sim --features planted -- --seeds 2000 --fresh 200"),
+    step("mutants", Runner::Cargo, "run --release -p sawmill-sim --features planted -- --mutants"),
 ];
 
 impl Step {
@@ -82,9 +90,9 @@ impl Step {
     }
 }
 
-/// How the tests are built and run: the step of that name.
+/// The command that builds and runs the tests: that of the step `tests`.
 pub(crate) fn tests_command() -> Invocation {
-    let tests = STEPS.iter().find(|step| matches!(step.by, By::EngineTest));
+    let tests = STEPS.iter().find(|step| matches!(step.runner, Runner::EngineTest));
     tests.map_or_else(|| Invocation::cargo(&["test"]), Step::typed)
 }
 
@@ -98,7 +106,8 @@ pub(crate) fn list() {
     }
 }
 
-/// Runs the steps of these names, up to the first that fails. The last line is `N passed, M failed, K skipped`.
+/// Runs the steps with these names, up to the first that fails. The last line is `N passed, M failed, K
+/// skipped`.
 pub(crate) fn run(names: &[&str]) -> ExitCode {
     let started = Instant::now();
     let mut gate = match Gate::open() {
@@ -109,7 +118,7 @@ pub(crate) fn run(names: &[&str]) -> ExitCode {
         }
     };
     let chosen: Vec<&Step> = STEPS.iter().filter(|step| names.contains(&step.name)).collect();
-    if chosen.iter().any(|step| matches!(step.by, By::EngineTest)) {
+    if chosen.iter().any(|step| matches!(step.runner, Runner::EngineTest)) {
         gate.engines = Some(StartingEngines::all());
     }
     let all_passed = gate.pass_all(&chosen);
@@ -128,17 +137,18 @@ enum Outcome {
     Failed { why: String, again: Invocation },
 }
 
-/// A run of the gate: what it counted so far.
+/// A run of the gate, with the counts so far.
 struct Gate {
-    /// With `CI=true` nothing may be skipped: what a laptop lacks, the server must have.
+    /// With `CI=true` nothing may be skipped: CI must have all that a laptop may lack.
     strict: bool,
-    /// Tests that skip themselves (no server to talk to, say) append a line with the reason to this file.
+    /// Tests that skip themselves (without a server, for example) append a line with the reason to this file.
     skips_file: PathBuf,
     tally: Tally,
     /// The engines, which are downloaded and started while the tests are built.
     engines: Option<StartingEngines>,
     second_runs: Vec<String>,
-    /// These steps run beside the tests: at the lowest priority, and what they print is shown when they end.
+    /// True if its steps run in parallel with the tests: at the lowest priority, with their output shown when
+    /// they end.
     beside: bool,
 }
 
@@ -157,25 +167,26 @@ impl Gate {
         Ok(Self { strict, skips_file, tally, engines: None, second_runs: Vec::new(), beside: false })
     }
 
-    /// A gate for the steps that run beside this one's tests.
+    /// Opens a gate for the steps that run in parallel with the tests of this one.
     fn open_beside(&self) -> io::Result<Self> {
         let gate = Self::counting_skips_in(self.skips_file.with_extension("beside.txt"), self.strict)?;
         Ok(Self { beside: true, ..gate })
     }
 
     fn close(&mut self) {
-        // A step before the tests has failed.
+        // They are still here if a step before the tests has failed.
         if let Some(starting) = self.engines.take() {
             starting.wait().engines.end();
         }
-        // Only tidiness: the file is empty and lies among build products.
+        // A failure does no harm: the file is empty and lies among build products.
         let _ = fs::remove_file(&self.skips_file);
     }
 
-    /// Runs the steps in their order, up to the first that fails; those after the tests beside them.
+    /// Runs the steps in order, up to the first that fails. The steps after the tests run in parallel with
+    /// them.
     fn pass_all(&mut self, steps: &[&Step]) -> bool {
         for (at, step) in steps.iter().enumerate() {
-            if matches!(step.by, By::EngineTest) {
+            if matches!(step.runner, Runner::EngineTest) {
                 return self.passes(step, &steps[at + 1..]);
             }
             if !self.passes(step, &[]) {
@@ -185,16 +196,20 @@ impl Gate {
         true
     }
 
-    /// Runs one step, with others beside it, and says how it went.
+    /// Runs one step, with others in parallel, and reports its result.
     fn passes(&mut self, step: &Step, beside: &[&Step]) -> bool {
         let (name, started) = (step.name, Instant::now());
         say(&format!("== {name}: {}", step.typed()));
-        let outcome = match step.by {
-            By::Cargo => self.run_plain(step.typed()),
-            By::CargoTest => self.run_tests(step),
-            By::EngineTest => self.run_engine_tests(step, beside),
-            By::Examples => self.run_examples(step),
-            By::Licences => match licences::check() {
+        let outcome = match step.runner {
+            Runner::Cargo => self.run_plain(step.typed()),
+            Runner::CargoTest => self.run_tests(step),
+            Runner::EngineTest => self.run_engine_tests(step, beside),
+            Runner::Examples => self.run_examples(step),
+            Runner::Layers => match layers::check(Path::new(".")) {
+                Ok(()) => Outcome::Passed,
+                Err(why) => Outcome::Failed { why, again: step.typed() },
+            },
+            Runner::Licences => match licences::check() {
                 Ok(()) => Outcome::Passed,
                 Err(why) => Outcome::Failed { why, again: step.typed() },
             },
@@ -204,7 +219,7 @@ impl Gate {
             Outcome::Passed => say(&format!("== {name}: ok, {time}\n")),
             Outcome::Failed { why, again } => {
                 say(&format!("== {name}: FAILED, {time}: {why}\nto repeat this step: {again}\n"));
-                // A step that failed without a failed test is one failure, too.
+                // A step that failed without a failed test counts as one failure.
                 self.tally.failed = self.tally.failed.max(1);
                 return false;
             }
@@ -212,10 +227,10 @@ impl Gate {
         true
     }
 
-    /// Where an engine cannot be had, its tests skip themselves visibly; in CI that is a failure. These other steps run beside the
-    /// tests.
+    /// Runs the tests with all engines, and these other steps in parallel. If an engine cannot be had, its
+    /// tests skip themselves visibly; in CI that is a failure.
     fn run_engine_tests(&mut self, step: &Step, beside: &[&Step]) -> Outcome {
-        // The servers of this run are gone when a person repeats it; the gate starts new ones.
+        // The servers of this run will be gone, so the command to repeat the step starts new ones.
         let again = Invocation::cargo(&["xtask", "test", "--only", step.name]);
         let built = programs::build(&step.typed()).map_err(|error| error.to_string()).and_then(|programs| {
             behaviours::check(&programs, &step.typed())?;
@@ -251,7 +266,7 @@ impl Gate {
         }
     }
 
-    /// Does something while these steps run. Also says whether they have passed.
+    /// Runs `work` in parallel with these steps. Also returns whether the steps have passed.
     fn with_steps_beside<T>(
         &mut self,
         steps: &[&Step],
@@ -272,7 +287,7 @@ impl Gate {
         if !self.beside {
             return command.run_counting();
         }
-        let ended = command.at_lowest_priority().run_quietly(LONGEST_BESIDE)?;
+        let ended = command.at_lowest_priority().run_quietly(PARALLEL_TIME_LIMIT)?;
         say(ended.printed.trim_end());
         Ok((ended.status, ended.counts))
     }
@@ -285,7 +300,7 @@ impl Gate {
         }
     }
 
-    /// Tests that Cargo runs by itself.
+    /// Runs tests with Cargo itself.
     fn run_tests(&mut self, step: &Step) -> Outcome {
         let again = step.typed();
         match self.run_command(step.typed().env("SAWMILL_SKIPS", &self.skips_file)) {
@@ -297,7 +312,7 @@ impl Gate {
         }
     }
 
-    /// Counts what ran and what was skipped. `broken` says what did not end well.
+    /// Counts the tests that ran and those that were skipped. `broken` describes the programs that failed.
     fn judge(&mut self, counts: Counts, broken: Option<String>, again: Invocation) -> Outcome {
         let skips = match self.take_skips() {
             Ok(skips) => skips,
@@ -341,7 +356,7 @@ impl Gate {
         Outcome::Passed
     }
 
-    /// What was skipped since the last time this was asked.
+    /// Takes the skips since the last call.
     fn take_skips(&self) -> io::Result<Vec<String>> {
         let skips = skip_lines(&fs::read_to_string(&self.skips_file)?);
         fs::write(&self.skips_file, "")?;
@@ -349,21 +364,22 @@ impl Gate {
     }
 }
 
-/// Where the examples are. Those in folders, like the benchmark, are programs to be run by hand.
-const EXAMPLES: &str = "crates/sawmill-sqlite/examples";
+/// The folder of the examples. Examples in subfolders, like the benchmark, are run by hand.
+const EXAMPLES: &str = "crates/sawmill/examples";
 
-/// An example as a person would run it.
+/// The command with which a person would run an example.
 fn example(name: &str) -> Invocation {
-    Invocation::cargo(&["run", "-q", "-p", "sawmill-sqlite", "--example", name])
+    Invocation::cargo(&["run", "-q", "-p", "sawmill", "--features", "sqlite", "--example", name])
 }
 
-/// The program that was built of it. To run it by cargo would build much of it again, for one package alone.
+/// The program that was built from an example. `cargo run` would rebuild much of it, because it selects
+/// features for one package only.
 fn built_example(name: &str) -> Invocation {
     let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     Invocation::program(&tools::target_dir().join("debug").join("examples").join(file))
 }
 
-/// The names of the examples that are a single file, in their order.
+/// The names of the examples that are a single file, sorted.
 fn example_names(folder: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -1,6 +1,6 @@
-//! A long backlog: the rate at which a worker works the first 100,000 messages when millions wait, against the same when there
-//! are only these. Pushing and working are processes of their own, so that the memory is the worker's alone. Each round is a
-//! new group, which begins at the beginning.
+//! A long backlog: the rate of a worker over the first 100,000 messages with millions waiting, compared with
+//! only these. Pushing and working run in separate processes, so that the memory is the worker's alone. Each
+//! round uses a new group, which starts at the beginning.
 
 use crate::Failure;
 use crate::child;
@@ -8,9 +8,9 @@ use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
 use crate::subject::Subject;
 
-/// How many messages are worked, and how many wait in the smaller backlog.
+/// Messages that are worked, and the size of the smaller backlog.
 const WORKED: usize = 100_000;
-/// A round is short, so there are some more of them.
+/// Extra rounds, because a round is short.
 const MORE_ROUNDS: usize = 2;
 
 pub(crate) async fn measure(
@@ -27,9 +27,9 @@ pub(crate) async fn measure(
     let (mut rates, mut memory) = ([0f64; 2], [0f64; 2]);
     for round in 1..=settings.rounds + MORE_ROUNDS {
         for (at, store) in stores.iter().enumerate() {
-            let said = child::start(&["work", store, &format!("round-{round}"), &WORKED.to_string()])?;
-            rates[at] = rates[at].max(WORKED as f64 / said.number("seconds")?);
-            memory[at] = memory[at].max(said.number("peak_kib")? / 1024.0);
+            let output = child::start(&["work", store, &format!("round-{round}"), &WORKED.to_string()])?;
+            rates[at] = rates[at].max(WORKED as f64 / output.number("seconds")?);
+            memory[at] = memory[at].max(output.number("peak_kib")? / 1024.0);
         }
         let [few, many] = rates;
         progress(&format!(

@@ -1,13 +1,12 @@
-//! Cassandra. The engine alone is the driver, writing unlogged batches by partition and reading ranges.
+//! Cassandra. The engine alone is the driver with unlogged batches by partition and range reads.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
-use sawmill::engine::Namespace;
-use sawmill::env::Env;
-use sawmill::ledger::Ledger;
-use sawmill::{Sawmill, engine::Engine};
+use sawmill::Sawmill;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Engine, Ledger, Namespace};
 use sawmill_cassandra::CassandraEngine;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -16,12 +15,13 @@ use scylla::response::{PagingState, PagingStateResponse};
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
+use crate::Failure;
 use crate::subject::{Goals, Opened, Raw, RowQueue, Subject, Tally};
-use crate::{Failure, PAYLOAD, SHARDS, url};
+use crate::{PAYLOAD, SHARDS, url};
 
-/// Rows in one batch of the driver's, as was found best.
+/// Rows in one batch of the driver; found to be the fastest size.
 const ROWS: usize = 50;
-/// How many single inserts are on their way at once.
+/// Concurrent single inserts.
 const IN_FLIGHT: usize = 64;
 
 pub(crate) struct Cassandra {
@@ -33,7 +33,7 @@ impl Cassandra {
         Ok(Self { url: url("SAWMILL_TEST_CASSANDRA")? })
     }
 
-    /// The node and the keyspace.
+    /// Returns the node and the keyspace.
     fn place(&self) -> Result<(String, String), Failure> {
         let place = self.url.split_once("//").and_then(|(_, rest)| rest.split('?').next()?.split_once('/'));
         let (node, keyspace) = place.ok_or("the URL of the node has no keyspace")?;
@@ -77,19 +77,19 @@ impl Subject for Cassandra {
 
     async fn remove(&self, store: &str) -> Result<(), Failure> {
         let mill = Sawmill::options().engine(CassandraEngine).namespace(store).open(&self.url).await?;
-        for topic in mill.topics().await? {
-            mill.delete_topic(&topic.name.to_string()).await?;
+        for topic in mill.admin().topics().await? {
+            mill.admin().delete_topic(&topic.name.to_string()).await?;
         }
         Ok(())
     }
 
     async fn raw(&self) -> Result<Box<dyn Raw>, Failure> {
         let (node, keyspace) = self.place()?;
-        // Whoever opens a store makes the keyspace.
+        // Opening a store creates the keyspace.
         CassandraEngine.open(&self.url.parse()?, &Namespace::default()).await?;
         let session = SessionBuilder::new().known_node(node).build().await?;
         session.use_keyspace(&keyspace, false).await?;
-        let name = format!("bench_raw_{:016x}", Env::system().dice().roll());
+        let name = format!("bench_raw_{:016x}", Env::system().rng().next_u64());
         let making = format!(
             "CREATE TABLE {name} (bucket bigint, shard int, due bigint, id bigint, key blob, headers blob, created bigint, \
              payload blob, PRIMARY KEY ((bucket, shard), due, id))"
@@ -137,7 +137,7 @@ impl Opened for Store {
     }
 }
 
-/// A table of messages, in as many partitions as a topic has shards.
+/// A table of messages, with as many partitions as a topic has shards.
 struct Table {
     session: Session,
     name: String,
@@ -164,7 +164,7 @@ impl Table {
 
 #[async_trait]
 impl Raw for Table {
-    /// By partition, all batches on their way at once.
+    /// Inserts by partition, with all batches in flight at once.
     async fn insert(&mut self, rows: usize) -> Result<(), Failure> {
         let mut partitions: Vec<Vec<Row>> = vec![Vec::new(); SHARDS];
         for number in self.made..self.made + rows {

@@ -1,4 +1,4 @@
-//! This program again, as a process of its own that does one thing and says what it cost.
+//! Runs this program again as a child process that does one job and prints its cost.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -6,31 +6,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sawmill::Context;
-use sawmill::clock::{Clock, Moment, SystemClock, Timestamp};
-use sawmill::dice::SystemDice;
-use sawmill::env::{Env, Spawn};
+use sawmill::engine::runtime::{Clock, Env, Moment, Spawn, SystemClock, SystemRng};
+use sawmill::{Context, Timestamp};
 use tokio::sync::oneshot;
 
+use crate::Failure;
 use crate::subject::Subject;
-use crate::{Failure, serve, throughput};
+use crate::{serve, throughput};
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// After this time a worker has come to rest.
+/// The time in which a worker comes to rest.
 const SETTLING: Duration = Duration::from_secs(10);
 
-/// What a child has said: numbers by name.
-pub(crate) struct Said(BTreeMap<String, f64>);
+/// The numbers that a child printed, by name.
+pub(crate) struct Output(BTreeMap<String, f64>);
 
-impl Said {
+impl Output {
     pub(crate) fn number(&self, name: &str) -> Result<f64, Failure> {
         Ok(self.0.get(name).copied().ok_or_else(|| format!("the child did not say {name}"))?)
     }
 }
 
-/// Starts a child for the same engine and waits for its end.
-pub(crate) fn start(job: &[&str]) -> Result<Said, Failure> {
+/// Starts a child for the same engine and waits until it ends.
+pub(crate) fn start(job: &[&str]) -> Result<Output, Failure> {
     let engine = std::env::args().nth(1).unwrap_or_default();
     let mut child = Command::new(std::env::current_exe()?);
     let output = child.args([&engine, "child"]).args(job).stderr(Stdio::inherit()).output()?;
@@ -42,10 +41,10 @@ pub(crate) fn start(job: &[&str]) -> Result<Said, Failure> {
         let (name, number) = line.split_once('=')?;
         Some((name.to_owned(), number.parse().ok()?))
     };
-    Ok(Said(text.lines().filter_map(pair).collect()))
+    Ok(Output(text.lines().filter_map(pair).collect()))
 }
 
-/// What the child does.
+/// Runs the job of a child.
 pub(crate) async fn run(subject: &dyn Subject, job: &[String]) -> Result<(), Failure> {
     let job: Vec<&str> = job.iter().map(String::as_str).collect();
     match job[..] {
@@ -57,7 +56,7 @@ pub(crate) async fn run(subject: &dyn Subject, job: &[String]) -> Result<(), Fai
     }
 }
 
-fn say(name: &str, number: impl std::fmt::Display) {
+fn print(name: &str, number: impl std::fmt::Display) {
     println!("{name}={number}");
 }
 
@@ -67,7 +66,7 @@ async fn push(subject: &dyn Subject, store: &str, count: usize) -> Result<(), Fa
     throughput::push(opened.mill(), "bench", count).await
 }
 
-/// Works messages until so many have been handled, and says how long that took from the first one.
+/// Works until this many messages were handled, and prints the time since the first one.
 async fn work(subject: &dyn Subject, store: &str, group: &str, count: u64) -> Result<(), Failure> {
     let env = Env::system();
     let opened = subject.open(store, env.clone()).await?;
@@ -80,7 +79,7 @@ async fn work(subject: &dyn Subject, store: &str, group: &str, count: u64) -> Re
         if nth == 1 || nth == count {
             let mut marks = marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let mark = if nth == 1 { marks.0.take() } else { marks.1.take() };
-            // Nobody has gone away who waits for these.
+            // The receivers are alive until both have been sent.
             let _ = mark.map(|mark| mark.send(clock.now()));
         }
         async {}
@@ -88,15 +87,15 @@ async fn work(subject: &dyn Subject, store: &str, group: &str, count: u64) -> Re
     let worker = opened.mill().worker("bench").group(group).start(handler).await?;
     let (begun, ended): (Moment, Moment) = (begun.await?, ended.await?);
     worker.stop().await;
-    say("seconds", ended.since(begun).as_secs_f64());
-    say("peak_kib", peak_kib()?);
+    print("seconds", ended.since(begun).as_secs_f64());
+    print("peak_kib", peak_kib()?);
     Ok(())
 }
 
-/// Leaves a worker alone, and says what it did meanwhile.
+/// Leaves a worker idle, and prints what it did meanwhile.
 async fn idle(subject: &dyn Subject, store: &str, time: Duration) -> Result<(), Failure> {
     let timers = Timers::default();
-    let opened = subject.open(store, Env::new(timers.clone(), SystemDice, HereSpawn)).await?;
+    let opened = subject.open(store, Env::new(timers.clone(), SystemRng, SystemSpawn)).await?;
     let mill = opened.mill();
     mill.create_topic("bench").await?;
     let worker = mill.worker("bench").start(|_: Context| async {}).await?;
@@ -108,17 +107,17 @@ async fn idle(subject: &dyn Subject, store: &str, time: Duration) -> Result<(), 
     SystemClock.sleep(time).await;
     let (switches, cpu_ns) = threads()?;
     let done = opened.tally().await?.since(before);
-    // The timer that ends the measurement is not the worker's.
-    say("timers", timers.fired() - fired + done.looks);
-    say("reads", done.queries - done.commits);
-    say("writes", done.commits);
-    say("switches", switches - switched);
-    say("cpu_ns", cpu_ns - used);
+    // The timer that ends the measurement is not counted.
+    print("timers", timers.fired() - fired + done.looks);
+    print("reads", done.queries - done.commits);
+    print("writes", done.commits);
+    print("switches", switches - switched);
+    print("cpu_ns", cpu_ns - used);
     worker.stop().await;
     Ok(())
 }
 
-/// A clock that counts the waits that were waited to their end.
+/// A clock that counts completed sleeps.
 #[derive(Clone, Default)]
 struct Timers(Arc<AtomicU64>);
 
@@ -146,21 +145,21 @@ impl Clock for Timers {
     }
 }
 
-struct HereSpawn;
+struct SystemSpawn;
 
-impl Spawn for HereSpawn {
+impl Spawn for SystemSpawn {
     fn spawn(&self, task: Task) {
         Env::system().spawn(task);
     }
 }
 
-/// The most memory that this process has had.
+/// Returns the peak memory of this process.
 fn peak_kib() -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     field(&status, "VmHWM:").ok_or_else(|| "this system does not say how much memory was used".into())
 }
 
-/// How often threads of this process have begun to wait, and how many nanoseconds they have run.
+/// Returns the voluntary context switches of this process's threads and the nanoseconds that they ran.
 fn threads() -> Result<(u64, u64), Failure> {
     let (mut switches, mut cpu_ns) = (0, 0);
     for thread in std::fs::read_dir("/proc/self/task")? {

@@ -1,19 +1,20 @@
-//! How long one commit to the ledger takes, one after another.
+//! Latency of sequential commits to the ledger.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, EntryKey, Write};
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Commit, EntryKey, Write};
 
+use crate::Failure;
+use crate::percentile;
 use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
 use crate::subject::{Subject, seconds};
-use crate::{Failure, percentile};
 
-/// What is wanted, in milliseconds.
+/// The goal, in milliseconds.
 const WANTED_P50: f64 = 2.0;
-/// As long as the entry of a shard is with a few claims.
+/// The size of a shard's entry with a few claims.
 const VALUE: usize = 400;
 const PAUSE: Duration = Duration::from_millis(5);
 

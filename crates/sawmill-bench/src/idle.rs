@@ -1,4 +1,4 @@
-//! What a worker costs that has nothing to do: a process of its own, left alone for a while.
+//! The cost of an idle worker, measured in its own process.
 
 use crate::Failure;
 use crate::child;
@@ -14,14 +14,14 @@ pub(crate) async fn measure(
     let seconds = settings.idle_seconds;
     progress(&format!("an idle worker, {seconds} s after it has come to rest"));
     let store = subject.store("idle");
-    let said = child::start(&["idle", &store, &seconds.to_string()])?;
+    let output = child::start(&["idle", &store, &seconds.to_string()])?;
     subject.remove(&store).await?;
-    let each = |name: &str| said.number(name).map(|count| count / seconds as f64);
+    let each = |name: &str| output.number(name).map(|count| count / seconds as f64);
     let mut timers = Figure::new("idle_wakeups", "idle worker: timers that went off", "/s", each("timers")?);
     timers.wanted = subject.goals().idle_timers.map(Wanted::AtMost);
     report.add(timers);
     let (reads, writes) = (each("reads")?, each("writes")?);
-    // An engine that does not count them has none: a worker beats.
+    // An engine without counters reports 0; a counted worker has at least the writes of its heartbeats.
     if writes > 0.0 {
         report.add(Figure::new("idle_reads", "idle worker: reads of the store", "/s", reads));
         report.add(Figure::new("idle_writes", "idle worker: writes to the store", "/s", writes));

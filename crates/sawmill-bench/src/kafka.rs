@@ -1,5 +1,5 @@
-//! Kafka. The engine alone is the driver's own producer and consumer, at their best: the producer is given records as fast as it
-//! takes them, and nobody waits for one batch before the next; the consumer fetches ahead.
+//! Kafka. The engine alone is the driver's own producer and consumer at their best: the producer gets records
+//! as fast as it takes them, without waiting between batches, and the consumer prefetches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,15 +13,15 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
-use sawmill::engine::{Engine, Namespace};
-use sawmill::env::Env;
-use sawmill::ledger::Ledger;
-use sawmill::{Sawmill, engine};
+use sawmill::Sawmill;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Engine, Ledger, Namespace, OpenedStore};
 use sawmill_kafka::KafkaEngine;
 use tokio::task::block_in_place;
 
+use crate::Failure;
 use crate::subject::{Goals, Opened, Raw, RowQueue, Subject, Tally};
-use crate::{BATCH, Failure, PAYLOAD, SHARDS, url};
+use crate::{BATCH, PAYLOAD, SHARDS, url};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -63,7 +63,7 @@ impl Subject for Kafka {
         true
     }
 
-    /// The driver alone does not wait for a batch before it is given the next, and a program need not either.
+    /// The driver alone does not wait for one batch before the next, and a program need not either.
     fn pushes_at_once(&self) -> usize {
         8
     }
@@ -74,15 +74,15 @@ impl Subject for Kafka {
 
     async fn open(&self, store: &str, env: Env) -> Result<Box<dyn Opened>, Failure> {
         let namespace: Namespace = store.parse()?;
-        let engine::Store { log, ledger } = KafkaEngine.open(&self.url.parse()?, &namespace).await?;
+        let OpenedStore { log, ledger } = KafkaEngine.open(&self.url.parse()?, &namespace).await?;
         let (Some(log), Some(ledger)) = (log, ledger) else { return Err("the store is not complete".into()) };
-        Ok(Box::new(Store { mill: Sawmill::from_parts(log, ledger.clone(), env), ledger }))
+        Ok(Box::new(BenchStore { mill: Sawmill::from_parts(log, ledger.clone(), env), ledger }))
     }
 
     async fn remove(&self, store: &str) -> Result<(), Failure> {
         let mill = Sawmill::options().engine(KafkaEngine).namespace(store).open(&self.url).await?;
-        for topic in mill.topics().await? {
-            mill.delete_topic(&topic.name.to_string()).await?;
+        for topic in mill.admin().topics().await? {
+            mill.admin().delete_topic(&topic.name.to_string()).await?;
         }
         drop(mill);
         self.admin()?.delete_topics(&[&format!("sawmill.{store}.coordination")], &options()).await?;
@@ -90,15 +90,15 @@ impl Subject for Kafka {
     }
 
     async fn raw(&self) -> Result<Box<dyn Raw>, Failure> {
-        let topic = format!("bench-raw-{:016x}", Env::system().dice().roll());
+        let topic = format!("bench-raw-{:016x}", Env::system().rng().next_u64());
         let new = NewTopic::new(&topic, SHARDS as i32, TopicReplication::Fixed(-1));
         self.admin()?.create_topics([&new], &options()).await?;
         let mut config = self.config();
-        // As durable as Sawmill writes, and with as large batches.
+        // As durable as Sawmill's writes, with batches of the same size.
         config.set("enable.idempotence", "true").set("acks", "all").set("linger.ms", "5");
         config.set("batch.size", "1000000").set("batch.num.messages", "10000");
         config.set("queue.buffering.max.messages", "500000").set("queue.buffering.max.kbytes", "262144");
-        let producer = config.create_with_context(Confirmed::default())?;
+        let producer = config.create_with_context(DeliveryErrors::default())?;
         Ok(Box::new(Table { consumer: self.config(), admin: self.admin()?, producer, topic, made: 0 }))
     }
 
@@ -107,13 +107,13 @@ impl Subject for Kafka {
     }
 }
 
-struct Store {
+struct BenchStore {
     mill: Sawmill,
     ledger: Arc<dyn Ledger>,
 }
 
 #[async_trait]
-impl Opened for Store {
+impl Opened for BenchStore {
     fn mill(&self) -> &Sawmill {
         &self.mill
     }
@@ -122,7 +122,7 @@ impl Opened for Store {
         Some(self.ledger.clone())
     }
 
-    /// A broker does not say what it has done.
+    /// A broker does not report its counters.
     async fn tally(&self) -> Result<Tally, Failure> {
         Ok(Tally::default())
     }
@@ -132,15 +132,15 @@ impl Opened for Store {
     }
 }
 
-/// Counts what the brokers have confirmed, and what they have not.
+/// Counts the records that the brokers have refused.
 #[derive(Default)]
-struct Confirmed {
+struct DeliveryErrors {
     refused: AtomicUsize,
 }
 
-impl ClientContext for Confirmed {}
+impl ClientContext for DeliveryErrors {}
 
-impl ProducerContext for Confirmed {
+impl ProducerContext for DeliveryErrors {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
@@ -152,20 +152,20 @@ impl ProducerContext for Confirmed {
 struct Table {
     consumer: ClientConfig,
     admin: AdminClient<DefaultClientContext>,
-    producer: ThreadedProducer<Confirmed>,
+    producer: ThreadedProducer<DeliveryErrors>,
     topic: String,
     made: usize,
 }
 
 #[async_trait]
 impl Raw for Table {
-    /// Hands them to the driver. That they are confirmed is waited for at the end.
+    /// Hands the records to the driver. [`Raw::settle`] waits for their confirmation.
     async fn insert(&mut self, rows: usize) -> Result<(), Failure> {
         for _ in 0..rows {
-            // As much as Sawmill writes beside the payload.
+            // The size of the headers that Sawmill writes.
             let fields = Header { key: "sawmill-message", value: Some(&[7u8; 24]) };
             let headers = OwnedHeaders::new_with_capacity(1).insert(fields);
-            // A batch goes to one partition, as Kafka's own producers do it: that makes for the largest requests.
+            // A batch goes to one partition, as with Kafka's own producers, which gives the largest requests.
             let partition = (self.made / BATCH % SHARDS) as i32;
             self.made += 1;
             let record = BaseRecord::<(), [u8]>::to(&self.topic).partition(partition).payload(&PAYLOAD[..]);
@@ -189,7 +189,7 @@ impl Raw for Table {
         }
     }
 
-    /// The driver sends together what comes together.
+    /// The driver combines concurrent records.
     async fn insert_singly(&mut self, rows: usize) -> Result<(), Failure> {
         self.insert(rows).await?;
         self.settle().await

@@ -1,17 +1,18 @@
-//! Latency: from the call of `push` to the start of the handler in the same process, at 50 pushes a second, the worker having
-//! nothing to do in between. Such a message costs two commits one after the other, its own and that of the claim, so the
-//! time of a commit of the engine alone stands beside it.
+//! Latency from the call of `push` to the start of the handler in the same process, at 50 pushes a second
+//! with an idle worker in between. Such a message costs two consecutive commits, its own and that of the
+//! claim, so the time of one commit of the engine alone is shown beside it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sawmill::Context;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 
+use crate::Failure;
+use crate::percentile;
 use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
 use crate::subject::{Subject, commit_now_and_then};
-use crate::{Failure, percentile};
 
 const PER_SECOND: u64 = 50;
 
@@ -24,7 +25,7 @@ pub(crate) async fn measure(
     let pause = Duration::from_millis(1000 / PER_SECOND);
     let count = (settings.latency_seconds * PER_SECOND) as usize;
     let mut raw = subject.raw().await?;
-    // Half of them before and half after, in case the machine gets busier or less busy meanwhile.
+    // Half of them before and half after, in case the load of the machine changes meanwhile.
     let mut commits = commit_now_and_then(&mut *raw, count / 4, pause).await?;
     let mut starts = starts(subject, count, pause).await?;
     commits.extend(commit_now_and_then(&mut *raw, count / 4, pause).await?);
@@ -42,7 +43,7 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// Milliseconds from push to start of each message.
+/// Measures the milliseconds from push to start of each message.
 async fn starts(subject: &dyn Subject, count: usize, pause: Duration) -> Result<Vec<f64>, Failure> {
     let (store, env) = (subject.store("latency"), Env::system());
     let opened = subject.open(&store, env.clone()).await?;

@@ -1,11 +1,11 @@
-//! How fast it is, and what it costs: an engine alone and Sawmill on it in one run, on the same disk, so that their ratio
-//! means something on any machine.
+//! Measures the speed and the cost of Sawmill. An engine alone and Sawmill on it are measured in one run on
+//! the same disk, so that their ratio is meaningful on any machine.
 //!
-//! `cargo xtask bench ENGINE`; `cargo xtask help` lists the options. SQLite's files are in a folder in the current
-//! directory that is removed at the end; other engines are where `SAWMILL_TEST_POSTGRES`, `SAWMILL_TEST_MYSQL`,
-//! `SAWMILL_TEST_KAFKA`, `SAWMILL_TEST_CASSANDRA` and `SAWMILL_TEST_ZOOKEEPER` say. Where there are
-//! rounds, the engine alone and Sawmill take turns and the best round of each counts: what else the machine does can
-//! only make a round slower.
+//! Run `cargo xtask bench ENGINE`; `cargo xtask help` lists the options. SQLite files are in a folder in the
+//! current directory that is removed at the end. Other engines are found through `SAWMILL_TEST_POSTGRES`,
+//! `SAWMILL_TEST_MYSQL`, `SAWMILL_TEST_KAFKA`, `SAWMILL_TEST_CASSANDRA` and `SAWMILL_TEST_ZOOKEEPER`. In
+//! measurements with rounds, the engine alone and Sawmill alternate and the best round of each counts: other
+//! load on the machine can only make a round slower.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod backlog;
@@ -36,7 +36,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Messages in one push, and in one transaction of the engine alone.
 const BATCH: usize = 1000;
 const PAYLOAD: [u8; 100] = [b'x'; 100];
-/// Into how many shards a topic is split that nobody says anything about.
+/// The number of shards of a topic by default.
 const SHARDS: usize = 16;
 
 fn main() -> Result<(), Failure> {
@@ -47,7 +47,7 @@ fn main() -> Result<(), Failure> {
     }
     let engine = arguments.remove(0);
     if let Some(job) = arguments.strip_prefix(&["child".to_owned()][..]) {
-        // A child is told the name of a store, so it needs no folder for new ones.
+        // A child gets the name of a store, so it needs no folder for new ones.
         return runtime.block_on(child::run(&*subject(&engine, ".")?, job));
     }
     let settings = Settings::parse(arguments)?;
@@ -79,7 +79,7 @@ fn subject(engine: &str, folder: &str) -> Result<Box<dyn Subject>, Failure> {
     }
 }
 
-/// Where the engine's server is.
+/// Reads the URL of the engine's server from this variable.
 fn url(variable: &str) -> Result<String, Failure> {
     std::env::var(variable).map_err(|_| format!("{variable} must say where the server is").into())
 }
@@ -102,7 +102,7 @@ async fn measure(
     }
 }
 
-/// The value below which this part of the sorted values lies.
+/// Returns the value below which this fraction of the sorted values lies.
 fn percentile(sorted: &[f64], part: f64) -> f64 {
     let at = (sorted.len() as f64 * part) as usize;
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()

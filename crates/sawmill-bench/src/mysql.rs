@@ -1,20 +1,21 @@
-//! MySQL and MariaDB.
+//! MySQL and MariaDB, alone and under Sawmill.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row, Statement};
-use sawmill::engine::{Engine, Namespace};
-use sawmill::env::Env;
-use sawmill::{Sawmill, engine};
+use sawmill::Sawmill;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_mysql::MysqlEngine;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use crate::Failure;
 use crate::single::TASKS;
 use crate::subject::{Goals, Opened, Pin, Raw, RowQueue, Subject, Tally};
-use crate::{Failure, PAYLOAD, SHARDS, url};
+use crate::{PAYLOAD, SHARDS, url};
 
 pub(crate) struct Mysql {
     url: String,
@@ -26,7 +27,7 @@ impl Mysql {
         Ok(Self { url: url("SAWMILL_TEST_MYSQL")?, tables: AtomicU64::new(0) })
     }
 
-    /// A name for a table that nobody else has.
+    /// Returns a unique table name.
     fn table(&self) -> String {
         format!("bench_{}_{}", std::process::id(), self.tables.fetch_add(1, Ordering::Relaxed))
     }
@@ -50,20 +51,20 @@ impl Subject for Mysql {
         false
     }
 
-    /// Small letters and digits, which stand in the names of its tables as they are.
+    /// Lower-case letters and digits, which appear unchanged in table names.
     fn store(&self, name: &str) -> String {
         format!("bench{}{name}", std::process::id())
     }
 
     async fn open(&self, store: &str, env: Env) -> Result<Box<dyn Opened>, Failure> {
         let namespace: Namespace = store.parse()?;
-        let engine::Store { log, ledger } = MysqlEngine.open(&self.url.parse()?, &namespace).await?;
+        let OpenedStore { log, ledger } = MysqlEngine.open(&self.url.parse()?, &namespace).await?;
         let (Some(log), Some(ledger)) = (log, ledger) else { return Err("the store is not complete".into()) };
         let mill = Sawmill::from_parts(log, ledger, env);
-        let mut watch = connect(&self.url).await?;
-        // Otherwise the server does not count transactions that write.
-        watch.query_drop("SET GLOBAL innodb_monitor_enable = 'trx_rw_commits'").await?;
-        Ok(Box::new(Store { mill, watch: Mutex::new(watch) }))
+        let mut monitor = connect(&self.url).await?;
+        // Without this, the server does not count transactions that write.
+        monitor.query_drop("SET GLOBAL innodb_monitor_enable = 'trx_rw_commits'").await?;
+        Ok(Box::new(BenchStore { mill, monitor: Mutex::new(monitor) }))
     }
 
     async fn remove(&self, store: &str) -> Result<(), Failure> {
@@ -89,36 +90,36 @@ impl Subject for Mysql {
         let mut conn = connect(&self.url).await?;
         conn.query_drop("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
         conn.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await?;
-        Ok(Some(Box::new(Pinned { conn, watch: connect(&self.url).await? })))
+        Ok(Some(Box::new(Pinned { conn, monitor: connect(&self.url).await? })))
     }
 }
 
-struct Store {
+struct BenchStore {
     mill: Sawmill,
-    /// Asks the server what it has done.
-    watch: Mutex<Conn>,
+    /// The connection that reads the server's counters.
+    monitor: Mutex<Conn>,
 }
 
 #[async_trait]
-impl Opened for Store {
+impl Opened for BenchStore {
     fn mill(&self) -> &Sawmill {
         &self.mill
     }
 
     async fn tally(&self) -> Result<Tally, Failure> {
-        tally(&mut *self.watch.lock().await).await
+        tally(&mut *self.monitor.lock().await).await
     }
 
     async fn close(self: Box<Self>) -> Result<Tally, Failure> {
-        // Before the connections are closed: for a moment, the server counts nothing of those that end.
-        let Self { mill, watch } = *self;
-        let tally = tally(&mut watch.into_inner()).await;
+        // Counts before the connections close: for a moment, the server omits connections that end.
+        let Self { mill, monitor } = *self;
+        let tally = tally(&mut monitor.into_inner()).await;
         drop(mill);
         tally
     }
 }
 
-/// The server counts every statement, also of several that are sent together.
+/// Reads the counters. The server counts every statement, also of several that are sent together.
 async fn tally(conn: &mut Conn) -> Result<Tally, Failure> {
     let sql = "SHOW GLOBAL STATUS WHERE variable_name IN ('Questions', 'Innodb_os_log_written')";
     let mut tally = Tally::default();
@@ -133,7 +134,7 @@ async fn tally(conn: &mut Conn) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// A table of messages, filled by inserts of many rows.
+/// A table of messages, filled by multi-row inserts.
 struct Table {
     url: String,
     name: String,
@@ -165,7 +166,7 @@ fn insert_one(table: &str) -> String {
     format!("INSERT INTO {table} ({COLUMNS}) VALUES (1, 1, ?, ?, 1, NULL, 0, 100, NULL, NULL, ?)")
 }
 
-/// The values of a row with this number, in a statement.
+/// Appends the values of a row with this number to a statement.
 fn row_of(number: u64, statement: &mut Vec<u8>) {
     let head = format!(
         "(1,{},{number},_binary'{number:016}',1,NULL,0,100,NULL,NULL,_binary'",
@@ -190,7 +191,7 @@ impl Raw for Table {
         Ok(self.conn.query_drop(sql).await?)
     }
 
-    /// From as many connections as there are tasks that push.
+    /// From as many connections as there are pushing tasks.
     async fn insert_singly(&mut self, rows: usize) -> Result<(), Failure> {
         let mut tasks = JoinSet::new();
         for _ in 0..TASKS {
@@ -296,15 +297,15 @@ impl RowQueue for Jobs {
 
 struct Pinned {
     conn: Conn,
-    watch: Conn,
+    monitor: Conn,
 }
 
 #[async_trait]
 impl Pin for Pinned {
-    /// InnoDB keeps old versions of rows elsewhere, and says only how many transactions' there are.
+    /// InnoDB keeps old row versions elsewhere and reports only the number of transactions that have some.
     async fn dead(&mut self, _: &str) -> Result<Vec<(String, u64)>, Failure> {
         let sql = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'";
-        let count: Option<u64> = self.watch.query_first(sql).await?;
+        let count: Option<u64> = self.monitor.query_first(sql).await?;
         Ok(count.map(|count| ("the history of transactions".to_owned(), count)).into_iter().collect())
     }
 

@@ -1,24 +1,25 @@
-//! Messages are pushed and worked off for minutes, and the rate must not decay; also not while somebody holds a transaction open,
-//! so that nothing it might still see can be cleaned up.
+//! Pushes and works messages for minutes and checks that the rate does not decay, also while a transaction is
+//! held open and so prevents cleaning up what it might still see.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Push, Sawmill};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::Failure;
 use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
 use crate::subject::Subject;
-use crate::{BATCH, Failure, PAYLOAD};
+use crate::{BATCH, PAYLOAD};
 
-/// Messages that wait at most: so pushing and working go on at the same pace.
+/// The most messages that wait, so that pushing and working keep the same pace.
 const WAITING: usize = 20 * BATCH;
-/// The rate is told for each of so many parts of the time: minutes, if the time is as usual.
+/// The rate is reported for each of this many parts: minutes, with the default time.
 const PARTS: u32 = 5;
 
 pub(crate) async fn measure(
@@ -27,7 +28,7 @@ pub(crate) async fn measure(
     report: &mut Report,
 ) -> Result<(), Failure> {
     let part = Duration::from_secs(settings.pin_seconds) / PARTS;
-    // The same without the transaction: a disk that tires in minutes is not the transaction's doing.
+    // First without the transaction: a disk that slows down within minutes is not the transaction's fault.
     for held in [false, true] {
         let (key, name) = match held {
             true => ("pin_held", "a transaction held open"),
@@ -47,7 +48,7 @@ pub(crate) async fn measure(
         report.note(format!("{name}: pushed and worked off in each {part:?}: {}/s", rates.join(", ")));
         report.note(format!("{name}: {} messages passed", run.handled));
         let Some(dead) = run.dead else {
-            // There is nothing that could be held open.
+            // This engine has no transaction to hold open.
             break;
         };
         let dead: Vec<String> = dead.iter().map(|(what, count)| format!("{count} in {what}")).collect();
@@ -64,11 +65,11 @@ fn counts(dead: &[(String, u64)]) -> Value {
     counts.into()
 }
 
-/// What one run gave.
+/// The result of one run.
 struct Run {
-    /// Messages in a second, by part of the time.
+    /// Messages per second, by part.
     rates: Vec<f64>,
-    /// Rows that are dead, by table, where rows can be.
+    /// Dead rows by table, where the engine has them.
     dead: Option<Vec<(String, u64)>>,
     handled: u64,
 }
@@ -123,10 +124,10 @@ async fn run(subject: &dyn Subject, part: Duration, held: bool, name: &str) -> R
     Ok(Run { rates, dead, handled: handled.load(Ordering::Relaxed) })
 }
 
-/// Pushes whenever there is room, until that is closed.
+/// Pushes whenever there is room, until the semaphore is closed.
 async fn push(mill: Sawmill, room: Arc<Semaphore>) -> Result<(), Failure> {
     while let Ok(permits) = room.acquire_many(BATCH as u32).await {
-        // Each is given back when its message is handled.
+        // Each permit is returned when its message is handled.
         permits.forget();
         mill.push_many("bench", (0..BATCH).map(|_| Push::new(&PAYLOAD[..]))).await?;
     }

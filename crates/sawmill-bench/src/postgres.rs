@@ -1,4 +1,4 @@
-//! PostgreSQL.
+//! PostgreSQL, alone and under Sawmill.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::TryStreamExt;
-use sawmill::engine::{Engine, Namespace};
-use sawmill::env::Env;
-use sawmill::{Sawmill, engine};
+use sawmill::Sawmill;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_postgres::PostgresEngine;
 use tokio::task::JoinSet;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, Statement};
 
+use crate::Failure;
 use crate::single::TASKS;
 use crate::subject::{Goals, Opened, Pin, Raw, RowQueue, Subject, Tally};
-use crate::{Failure, PAYLOAD, SHARDS, url};
+use crate::{PAYLOAD, SHARDS, url};
 
-/// How often it is looked whether the connections of a closed store are gone.
-const LOOK: Duration = Duration::from_millis(20);
+/// The interval of checks whether the connections of a closed store are gone.
+const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) struct Postgres {
     url: String,
@@ -32,7 +33,7 @@ impl Postgres {
         Ok(Self { url: url("SAWMILL_TEST_POSTGRES")?, tables: AtomicU64::new(0) })
     }
 
-    /// A name for a table that nobody else has.
+    /// Returns a unique table name.
     fn table(&self) -> String {
         format!("sawmill_bench_{}_{}", std::process::id(), self.tables.fetch_add(1, Ordering::Relaxed))
     }
@@ -41,7 +42,7 @@ impl Postgres {
 async fn connect(url: &str) -> Result<Client, Failure> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
     Env::system().spawn(async move {
-        // It ends with the client; what goes wrong the client is told.
+        // It ends with the client, which reports errors.
         let _ = connection.await;
     });
     Ok(client)
@@ -74,11 +75,11 @@ impl Subject for Postgres {
 
     async fn open(&self, store: &str, env: Env) -> Result<Box<dyn Opened>, Failure> {
         let namespace: Namespace = store.parse()?;
-        let engine::Store { log, ledger } =
+        let OpenedStore { log, ledger } =
             PostgresEngine::default().open(&self.url.parse()?, &namespace).await?;
         let (Some(log), Some(ledger)) = (log, ledger) else { return Err("the store is not complete".into()) };
         let mill = Sawmill::from_parts(log, ledger, env);
-        Ok(Box::new(Store { mill, watch: connect(&self.url).await? }))
+        Ok(Box::new(BenchStore { mill, monitor: connect(&self.url).await? }))
     }
 
     async fn remove(&self, store: &str) -> Result<(), Failure> {
@@ -96,42 +97,43 @@ impl Subject for Postgres {
 
     async fn pin(&self) -> Result<Option<Box<dyn Pin>>, Failure> {
         let client = connect(&self.url).await?;
-        // It is numbered and has looked: so it holds back whatever a transaction can hold back.
+        // It has a transaction id and a snapshot, so it holds back all that a transaction can hold back.
         client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()").await?;
-        Ok(Some(Box::new(Pinned { client, watch: connect(&self.url).await? })))
+        Ok(Some(Box::new(Pinned { client, monitor: connect(&self.url).await? })))
     }
 }
 
-struct Store {
+struct BenchStore {
     mill: Sawmill,
-    /// Asks the server what it has done.
-    watch: Client,
+    /// The connection that reads the server's counters.
+    monitor: Client,
 }
 
 #[async_trait]
-impl Opened for Store {
+impl Opened for BenchStore {
     fn mill(&self) -> &Sawmill {
         &self.mill
     }
 
     async fn tally(&self) -> Result<Tally, Failure> {
-        tally(&self.watch).await
+        tally(&self.monitor).await
     }
 
-    /// A connection that ends has told the server everything that is counted.
+    /// Waits until the connections end: a connection reports all its counts to the server when it ends.
     async fn close(self: Box<Self>) -> Result<Tally, Failure> {
-        let Self { mill, watch } = *self;
+        let Self { mill, monitor } = *self;
         drop(mill);
         let sql = "SELECT count(*) FROM pg_stat_activity
             WHERE application_name = 'sawmill' AND datname = current_database()";
-        while watch.query_typed_one(sql, &[]).await?.try_get::<_, i64>(0)? > 0 {
-            Env::system().sleep(LOOK).await;
+        while monitor.query_typed_one(sql, &[]).await?.try_get::<_, i64>(0)? > 0 {
+            Env::system().sleep(POLL).await;
         }
-        tally(&watch).await
+        tally(&monitor).await
     }
 }
 
-/// A transaction of Sawmill's is one query, but for a few that are rare. Those that write get a number.
+/// Reads the counters. A transaction of Sawmill is one query, with a few rare exceptions. Transactions that
+/// write get an id.
 async fn tally(client: &Client) -> Result<Tally, Failure> {
     let sql = "SELECT xact_commit + xact_rollback, pg_snapshot_xmax(pg_current_snapshot())::text::int8,
                    (pg_current_wal_lsn() - '0/0')::int8
@@ -225,7 +227,7 @@ impl Raw for Table {
         Ok(())
     }
 
-    /// From as many connections as there are tasks that push.
+    /// From as many connections as there are pushing tasks.
     async fn insert_singly(&mut self, rows: usize) -> Result<(), Failure> {
         let mut tasks = JoinSet::new();
         for _ in 0..TASKS {
@@ -325,16 +327,16 @@ impl RowQueue for Jobs {
 
 struct Pinned {
     client: Client,
-    watch: Client,
+    monitor: Client,
 }
 
 #[async_trait]
 impl Pin for Pinned {
     async fn dead(&mut self, store: &str) -> Result<Vec<(String, u64)>, Failure> {
-        // Tables come and go, and the server's own tables tell of them.
+        // Tables are created and dropped, so the catalog tables have dead rows too.
         let sql = "SELECT relname::text, n_dead_tup FROM pg_stat_all_tables
                    WHERE schemaname IN ($1, 'pg_catalog') AND n_dead_tup > 0 ORDER BY n_dead_tup DESC LIMIT 8";
-        let rows = self.watch.query(sql, &[&format!("sawmill_{store}")]).await?;
+        let rows = self.monitor.query(sql, &[&format!("sawmill_{store}")]).await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<_, i64>(1)?.unsigned_abs()))).collect()
     }
 

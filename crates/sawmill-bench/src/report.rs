@@ -1,28 +1,28 @@
-//! The figures, as a table for people or as JSON for programs.
+//! Prints the figures as a table for people or as JSON for programs.
 
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
 use crate::settings::Settings;
 
-/// One figure of Sawmill's, and what it is held against.
+/// One figure of Sawmill and its comparison.
 pub(crate) struct Figure {
     /// Its name in the JSON.
     pub(crate) key: &'static str,
     pub(crate) what: String,
     pub(crate) unit: &'static str,
-    /// The same of the engine alone, or on the smaller backlog.
+    /// The same figure of the engine alone, or on the smaller backlog.
     pub(crate) base: Option<f64>,
     pub(crate) ours: f64,
     pub(crate) wanted: Option<Wanted>,
-    /// What else the JSON says of it. In the table it stands in a note.
+    /// Further JSON fields. The table shows them in a note.
     details: Vec<(&'static str, Value)>,
 }
 
-/// What a figure should be.
+/// The goal of a figure.
 #[derive(Clone, Copy)]
 pub(crate) enum Wanted {
-    /// At least so many times the base.
+    /// At least this multiple of the base.
     Times(f64),
     AtMost(f64),
 }
@@ -135,7 +135,7 @@ impl Report {
     }
 }
 
-/// Large numbers in groups of three digits, small ones with some decimals.
+/// Formats large numbers in groups of three digits, and small ones with some decimals.
 fn readable(amount: f64) -> String {
     if amount < 100.0 {
         let text = format!("{amount:.2}");
@@ -152,7 +152,7 @@ fn readable(amount: f64) -> String {
     text
 }
 
-/// Tells whoever waits what is going on.
+/// Prints progress to standard error.
 pub(crate) fn progress(said: &str) {
     eprintln!("bench: {said}");
 }

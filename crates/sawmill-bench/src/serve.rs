@@ -1,6 +1,7 @@
-//! `serve` under load: 500 requests a second that push a message each, and 50 clients that pull with a long poll, while workers in the
-//! server's process handle what was pushed. The server is a process of its own. Requests leave by a fixed timetable, and the time of
-//! each is counted from when it should have left, so that a server that stalls cannot hide it.
+//! `serve` under load: 500 requests a second push a message each, and 50 clients pull with a long poll, while
+//! workers in the server's process handle the rest. The server is a separate process. Requests leave by a
+//! fixed timetable, and each latency counts from the scheduled time, so a stalled server cannot hide its
+//! stalls.
 
 use std::io::{BufRead, BufReader as LineReader, Read};
 use std::net::SocketAddr;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sawmill::Context;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill_serve::{Options, Server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -18,18 +19,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::Failure;
+use crate::percentile;
 use crate::report::{Figure, Report, progress};
 use crate::settings::Settings;
 use crate::subject::Subject;
-use crate::{Failure, percentile};
 
 const PER_SECOND: u64 = 500;
-/// So many requests can be under way at once.
+/// Concurrent requests.
 const CONNECTIONS: usize = 64;
 const POLLS: usize = 50;
-/// One push in so many is for those who poll, who have to answer each with a request of its own.
+/// One push in this many is for the polling clients, which acknowledge each message with a request of its
+/// own.
 const FOR_POLLS: u64 = 25;
-/// What the workers handle, and what is pulled.
+/// The topics for the workers and for the polling clients.
 const WORKED: &str = "worked";
 const PULLED: &str = "pulled";
 
@@ -51,7 +54,7 @@ pub(crate) async fn measure(
     said.read_line(&mut address)?;
     let before = load_average();
     let load = load(address.trim().parse()?, settings.serve_seconds * PER_SECOND).await;
-    // It ends when nobody speaks to it any more.
+    // The server ends when its standard input is closed.
     drop(child.stdin.take());
     let mut rest = String::new();
     said.read_to_string(&mut rest)?;
@@ -88,7 +91,7 @@ fn load_average() -> String {
 }
 
 struct Load {
-    /// Milliseconds that each push took.
+    /// The milliseconds of each push.
     took: Vec<f64>,
     rate: f64,
     pulled: u64,
@@ -138,7 +141,7 @@ async fn load(address: SocketAddr, pushes: u64) -> Result<Load, Failure> {
     Ok(Load { took, rate, pulled })
 }
 
-/// Pulls and answers, until nothing comes any more.
+/// Pulls and acknowledges until nothing more comes.
 async fn poll(address: SocketAddr, pulled: Arc<AtomicU64>, is_over: Arc<AtomicBool>) -> Result<(), Failure> {
     let mut client = Client::connect(address).await?;
     loop {
@@ -157,7 +160,7 @@ async fn poll(address: SocketAddr, pulled: Arc<AtomicU64>, is_over: Arc<AtomicBo
     }
 }
 
-/// One connection that is kept, with as little as such a client can have: it must not cost more than the server.
+/// A keep-alive connection with a minimal client, which must not cost more than the server.
 struct Client {
     stream: BufReader<TcpStream>,
     address: SocketAddr,
@@ -203,8 +206,8 @@ impl Client {
     }
 }
 
-/// The server, in a process of its own: says where it is, serves until nobody speaks to it any more, and says how many messages its workers
-/// have handled.
+/// Runs the server in its own process: prints its address, serves until standard input is closed, and prints
+/// how many messages its workers have handled.
 pub(crate) async fn serve(subject: &dyn Subject, store: &str) -> Result<(), Failure> {
     let env = Env::system();
     let opened = subject.open(store, env.clone()).await?;
@@ -214,14 +217,14 @@ pub(crate) async fn serve(subject: &dyn Subject, store: &str) -> Result<(), Fail
     }
     let mut workers = Vec::new();
     for _ in 0..2 {
-        workers.push(mill.worker(WORKED).slots(4).start(|_: Context| async {}).await?);
+        workers.push(mill.worker(WORKED).concurrency(4).start(|_: Context| async {}).await?);
     }
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     let (stop, over) = (CancellationToken::new(), CancellationToken::new());
     let ended = over.clone();
     std::thread::spawn(move || {
-        // Whatever ends it is the end.
+        // Input, end of file and errors all end the server.
         let _ = std::io::stdin().read(&mut [0]);
         ended.cancel();
     });

@@ -1,8 +1,8 @@
-//! What was asked for on the command line.
+//! Parses the command line.
 
 use crate::Failure;
 
-/// What can be measured on its own.
+/// A measurement that can be selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Throughput,
@@ -43,13 +43,13 @@ impl Part {
 
 pub(crate) struct Settings {
     pub(crate) parts: Vec<Part>,
-    /// Messages pushed and worked in each round of the throughput.
+    /// Messages pushed and worked in each throughput round.
     pub(crate) messages: usize,
     pub(crate) rounds: usize,
-    /// Pushes one by one, by all tasks together.
+    /// Single pushes, by all tasks together.
     pub(crate) singles: usize,
     pub(crate) latency_seconds: u64,
-    /// How many messages wait in the larger backlog.
+    /// Messages in the larger backlog.
     pub(crate) backlog: usize,
     pub(crate) idle_seconds: u64,
     /// How long a transaction is held open.
@@ -61,7 +61,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     const DEFAULT: fn() -> Self = || Self {
-        // What is not of the engine alone, or takes minutes, is measured only if it is asked for.
+        // Measurements that take minutes or involve more than the engine run only on request.
         parts: Part::ALL.into_iter().filter(|part| !matches!(part, Part::Pin | Part::Serve)).collect(),
         messages: 500_000,
         rounds: 3,
@@ -74,7 +74,7 @@ impl Settings {
         json: false,
     };
 
-    /// Makes everything small: to see that it works, not how fast.
+    /// Makes everything small, to check that it works and not how fast.
     fn quick(&mut self) {
         self.messages = 50_000;
         self.rounds = 2;
@@ -88,7 +88,7 @@ impl Settings {
 
     pub(crate) fn parse(arguments: Vec<String>) -> Result<Self, Failure> {
         let mut settings = Self::DEFAULT();
-        // Whatever stands beside it refines the quick run, wherever it stands.
+        // Other options override the quick settings, in any order.
         if arguments.iter().any(|argument| argument == "--quick") {
             settings.quick();
         }

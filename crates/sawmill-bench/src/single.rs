@@ -1,15 +1,16 @@
-//! Single pushes: twenty tasks that push one message at a time and wait for the answer, against the engine alone with one
-//! transaction per row.
+//! Single pushes: twenty tasks push one message at a time and wait for each answer. Compared with the engine
+//! alone, one transaction per row.
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use tokio::task::JoinSet;
 
+use crate::Failure;
+use crate::PAYLOAD;
 use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
 use crate::subject::{Subject, seconds};
-use crate::{Failure, PAYLOAD};
 
-/// How many tasks push, and how many connections insert where several can.
+/// Tasks that push, and connections that insert where the engine supports several.
 pub(crate) const TASKS: usize = 20;
 
 pub(crate) async fn measure(

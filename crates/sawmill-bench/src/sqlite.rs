@@ -1,4 +1,4 @@
-//! SQLite.
+//! SQLite, alone and under Sawmill.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use sawmill::Sawmill;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 
+use crate::Failure;
+use crate::PAYLOAD;
 use crate::subject::{Goals, Opened, Raw, RowQueue, Subject, Tally};
-use crate::{Failure, PAYLOAD};
 
 pub(crate) struct Sqlite {
     folder: PathBuf,
@@ -18,7 +19,7 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    /// Files are made in this folder.
+    /// Creates a subject whose files are in this folder.
     pub(crate) fn new(folder: &str) -> Self {
         Self { folder: folder.into(), tables: AtomicU64::new(0) }
     }
@@ -64,7 +65,7 @@ impl Subject for Sqlite {
         Ok(Box::new(Table::create(self.folder.join(format!("raw-{number}.db")))?))
     }
 
-    /// One process writes at a time, so there is nothing to skip.
+    /// Only one process writes at a time, so there is nothing to skip.
     async fn row_queue(&self) -> Result<Option<Box<dyn RowQueue>>, Failure> {
         Ok(None)
     }
@@ -96,7 +97,7 @@ impl Opened for Store {
     }
 }
 
-/// Removes a database with what lies beside it.
+/// Removes a database and its side files.
 fn remove(path: &Path) -> Result<(), Failure> {
     for end in ["", "-wal", "-shm"] {
         let path = format!("{}{end}", path.display());
@@ -144,7 +145,7 @@ impl Raw for Table {
         Ok(transaction.commit()?)
     }
 
-    /// One after the other: SQLite has one writer.
+    /// Sequential: SQLite has one writer.
     async fn insert_singly(&mut self, rows: usize) -> Result<(), Failure> {
         for _ in 0..rows {
             self.insert(1).await?;

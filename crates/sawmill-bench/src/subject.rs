@@ -1,95 +1,95 @@
-//! What an engine brings along to be measured: stores of Sawmill's on it, and the same work done by the engine alone.
+//! The interface of an engine to be measured: stores of Sawmill on it, and the same work by the engine alone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sawmill::Sawmill;
-use sawmill::env::Env;
-use sawmill::ledger::Ledger;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::Ledger;
 
 use crate::Failure;
 
-/// An engine that is measured.
+/// A measured engine.
 #[async_trait]
 pub(crate) trait Subject: Send + Sync {
-    /// Its name, for people.
+    /// The display name.
     fn name(&self) -> &'static str;
 
     fn goals(&self) -> Goals;
 
-    /// How many batches a program pushes at the same time: as many as the engine alone is given.
+    /// Batches that are pushed concurrently: as many as the engine alone gets.
     fn pushes_at_once(&self) -> usize {
         1
     }
 
-    /// True if the engine writes single pushes together by itself, so that they need no `Producer`.
+    /// True if the engine combines single pushes itself, so that they need no `Producer`.
     fn gathers_pushes(&self) -> bool;
 
-    /// A name for a store of Sawmill's that nobody else has: another process opens the same store by it.
+    /// Returns a unique name for a store of Sawmill. Another process opens the same store by it.
     fn store(&self, name: &str) -> String;
 
-    /// Opens a store of Sawmill's, and makes it if it is not there.
+    /// Opens a store of Sawmill, creating it if it does not exist.
     async fn open(&self, store: &str, env: Env) -> Result<Box<dyn Opened>, Failure>;
 
-    /// Removes a store that nobody has open.
+    /// Removes a store that is not open.
     async fn remove(&self, store: &str) -> Result<(), Failure>;
 
-    /// A table of the engine's alone, with nothing in it.
+    /// Creates an empty table of the engine alone.
     async fn raw(&self) -> Result<Box<dyn Raw>, Failure>;
 
-    /// The queue that is usually built on such an engine; none where it makes no sense.
+    /// Creates the queue that is usually built on such an engine; `None` where it makes no sense.
     async fn row_queue(&self) -> Result<Option<Box<dyn RowQueue>>, Failure>;
 
-    /// Holds a transaction open, which sees everything as it is now, where there is such a thing.
+    /// Opens a transaction with a snapshot of the current state and holds it open, where the engine has that.
     async fn pin(&self) -> Result<Option<Box<dyn Pin>>, Failure> {
         Ok(None)
     }
 }
 
-/// What is wanted of an engine.
+/// The goals for an engine.
 #[derive(Clone, Copy)]
 pub(crate) struct Goals {
-    /// End to end, in times of the engine alone.
+    /// End to end, as a multiple of the engine alone.
     pub(crate) end_to_end: f64,
-    /// End to end, in times of the queue that is usually built.
+    /// End to end, as a multiple of the usual queue.
     pub(crate) row_queue: Option<f64>,
-    /// Single pushes, in times of single inserts.
+    /// Single pushes, as a multiple of single inserts.
     pub(crate) single: f64,
     /// Milliseconds from push to start.
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
-    /// Times that an idle worker's timers go off in a second.
+    /// Timers of an idle worker that fire per second.
     pub(crate) idle_timers: Option<f64>,
 }
 
-/// A store of Sawmill's that is open.
+/// An open store of Sawmill.
 #[async_trait]
 pub(crate) trait Opened: Send + Sync {
     fn mill(&self) -> &Sawmill;
 
-    /// Its ledger, of engines whose commits are measured on their own.
+    /// The ledger, for engines whose commits are measured separately.
     fn ledger(&self) -> Option<Arc<dyn Ledger>> {
         None
     }
 
-    /// What the engine has done so far.
+    /// Returns the engine's counters.
     async fn tally(&self) -> Result<Tally, Failure>;
 
-    /// Closes the store and says what the engine had done then.
+    /// Closes the store and returns the engine's counters at that point.
     async fn close(self: Box<Self>) -> Result<Tally, Failure>;
 }
 
-/// What an engine has done since it was started.
+/// The counters of an engine since its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
-    /// How often it was asked for something, by whoever it was.
+    /// Queries, from any client.
     pub(crate) queries: u64,
     /// Transactions that wrote.
     pub(crate) commits: u64,
-    /// How often it was looked for changes because some time had passed.
+    /// Timed polls for changes.
     pub(crate) looks: u64,
-    /// Bytes of its own log, where it says that.
+    /// Bytes of its own log; 0 if it does not report them.
     pub(crate) log_bytes: u64,
 }
 
@@ -104,56 +104,57 @@ impl Tally {
     }
 }
 
-/// A table of the same columns as Sawmill's messages have, without an index, written as durably as Sawmill writes.
+/// A table with the columns of Sawmill's messages, without an index, written as durably as Sawmill writes.
 #[async_trait]
 pub(crate) trait Raw: Send {
     /// Inserts rows in one transaction, in the engine's fastest way.
     async fn insert(&mut self, rows: usize) -> Result<(), Failure>;
 
-    /// Waits until everything that was inserted is durable, where inserting does not.
+    /// Waits until all inserted rows are durable, where inserting does not wait.
     async fn settle(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Inserts rows in a transaction each, as many at the same time as the engine is good for.
+    /// Inserts rows in one transaction each, with the best concurrency for the engine.
     async fn insert_singly(&mut self, rows: usize) -> Result<(), Failure>;
 
     /// Inserts a row in a transaction.
     async fn insert_one(&mut self) -> Result<(), Failure>;
 
-    /// Reads everything back, and says how many bytes of payload there were.
+    /// Reads everything back and returns the payload bytes.
     async fn read_all(&mut self) -> Result<usize, Failure>;
 
-    /// How many bytes the engine has written to its own log since it was started; 0 where it does not say.
+    /// Returns the bytes that the engine has written to its own log since its start; 0 if it does not report
+    /// them.
     async fn log_bytes(&mut self) -> Result<u64, Failure>;
 
     /// Removes the table.
     async fn remove(self: Box<Self>) -> Result<(), Failure>;
 }
 
-/// A table of jobs with a state each, worked off by locking rows and skipping those that others have locked.
+/// A table of jobs with a state each, worked by locking rows and skipping locked ones.
 #[async_trait]
 pub(crate) trait RowQueue: Send {
     /// Adds jobs in one transaction, in the engine's fastest way.
     async fn push(&mut self, rows: usize) -> Result<(), Failure>;
 
-    /// Takes some jobs and marks them as running; then marks them as completed. Says how many there were.
+    /// Marks some jobs as running, then as completed. Returns their number.
     async fn work(&mut self, most: usize) -> Result<usize, Failure>;
 
     async fn remove(self: Box<Self>) -> Result<(), Failure>;
 }
 
-/// A transaction that is held open.
+/// A transaction held open.
 #[async_trait]
 pub(crate) trait Pin: Send {
-    /// What could not be cleaned up so far, with its name.
+    /// Returns what could not be cleaned up so far: names and counts.
     async fn dead(&mut self, store: &str) -> Result<Vec<(String, u64)>, Failure>;
 
     /// Ends the transaction.
     async fn release(&mut self) -> Result<(), Failure>;
 }
 
-/// Seconds that something takes.
+/// Measures the seconds that this work takes.
 pub(crate) async fn seconds<T, E>(work: impl Future<Output = Result<T, E>>) -> Result<(f64, T), E> {
     let env = Env::system();
     let began = env.now();
@@ -161,7 +162,7 @@ pub(crate) async fn seconds<T, E>(work: impl Future<Output = Result<T, E>>) -> R
     Ok((env.now().since(began).as_secs_f64(), done))
 }
 
-/// Milliseconds that each of these transactions of one row takes, with a pause after each.
+/// Measures the milliseconds of each of these one-row transactions, with a pause after each.
 pub(crate) async fn commit_now_and_then(
     raw: &mut dyn Raw,
     count: usize,

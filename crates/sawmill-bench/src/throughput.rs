@@ -1,17 +1,20 @@
-//! End to end: pushes in batches, then one worker whose handler does nothing, until everything is acknowledged. The engine
-//! alone: inserts in transactions of a batch each, then reading all of it back. And where it makes sense, the queue that is
-//! usually built on such an engine: jobs that are locked, marked as running and marked as completed, a batch at a time.
+//! End to end: pushes in batches, then one worker whose handler does nothing, until everything is
+//! acknowledged. The engine alone inserts in transactions of one batch each and reads everything back. Where
+//! it makes sense, also the queue usually built on such an engine: jobs that are locked, marked as running
+//! and marked as completed, a batch at a time.
 
 use futures_util::{TryStreamExt, stream};
-use sawmill::env::Env;
-use sawmill::{Context, Counts, Push, Sawmill};
+use sawmill::engine::runtime::Env;
+use sawmill::worker::Counts;
+use sawmill::{Context, Push, Sawmill};
 
+use crate::Failure;
 use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
 use crate::subject::{Subject, Tally, seconds};
-use crate::{BATCH, Failure, PAYLOAD};
+use crate::{BATCH, PAYLOAD};
 
-/// The usual queue is slow, and has a smaller table for that: the rate is what counts.
+/// The usual queue is slow, so it gets fewer jobs; only the rate counts.
 const FEWER_JOBS: usize = 5;
 
 pub(crate) async fn measure(
@@ -60,7 +63,7 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// What each message costs.
+/// Reports the cost per message.
 fn costs(ours: &Ours, messages: usize, raw_bytes: f64, report: &mut Report) {
     let per_thousand = |count: u64| count as f64 * 1000.0 / messages as f64;
     if ours.total.log_bytes > 0 {
@@ -68,7 +71,7 @@ fn costs(ours: &Ours, messages: usize, raw_bytes: f64, report: &mut Report) {
         let what = "bytes of the engine's log per message";
         report.add(Figure::new("log_bytes", what, "bytes", each).base(raw_bytes));
     }
-    // An engine that does not count them has none.
+    // An engine without counters reports 0.
     for (name, total) in [("queries", ours.total.queries), ("commits", ours.total.commits)] {
         if total > 0 {
             let what = format!("{name} per 1,000 messages, pushed and worked off");
@@ -83,7 +86,7 @@ fn costs(ours: &Ours, messages: usize, raw_bytes: f64, report: &mut Report) {
     ));
 }
 
-/// The fewest seconds that each phase took in any round.
+/// The shortest seconds of each phase in any round.
 struct Best([f64; 6]);
 
 impl Default for Best {
@@ -100,7 +103,7 @@ impl Best {
     }
 }
 
-/// Seconds to insert and to read, and bytes of the engine's log per row.
+/// Returns the seconds to insert and to read, and the bytes of the engine's log per row.
 async fn alone(subject: &dyn Subject, rows: usize) -> Result<(f64, f64, f64), Failure> {
     let mut raw = subject.raw().await?;
     let before = raw.log_bytes().await?;
@@ -118,7 +121,7 @@ async fn alone(subject: &dyn Subject, rows: usize) -> Result<(f64, f64, f64), Fa
     Ok((inserted, read, logged as f64 / rows as f64))
 }
 
-/// Jobs in a second, pushed and worked off.
+/// Returns the jobs per second, pushed and worked.
 async fn row_queue(subject: &dyn Subject, jobs: usize) -> Result<Option<f64>, Failure> {
     let Some(mut queue) = subject.row_queue().await? else { return Ok(None) };
     let working = async {
@@ -138,12 +141,12 @@ async fn row_queue(subject: &dyn Subject, jobs: usize) -> Result<Option<f64>, Fa
     Ok(Some(jobs as f64 / seconds))
 }
 
-/// Pushes this many messages, in batches, one after the other.
+/// Pushes this many messages in sequential batches.
 pub(crate) async fn push(mill: &Sawmill, topic: &str, messages: usize) -> Result<(), Failure> {
     push_at_once(mill, topic, messages, 1).await
 }
 
-/// Pushes this many messages, in batches, so many at the same time.
+/// Pushes this many messages in batches, `at_once` of them concurrently.
 async fn push_at_once(mill: &Sawmill, topic: &str, messages: usize, at_once: usize) -> Result<(), Failure> {
     let batches = (0..messages).step_by(BATCH).map(|done| {
         let count = BATCH.min(messages - done);
@@ -153,13 +156,13 @@ async fn push_at_once(mill: &Sawmill, topic: &str, messages: usize, at_once: usi
     pushed.try_for_each(|_| async { Ok(()) }).await.map_err(Failure::from)
 }
 
-/// What a round of Sawmill's took.
+/// The result of one round of Sawmill.
 struct Ours {
-    /// Seconds to push, and to work off.
+    /// Seconds to push, and to work.
     pushed: f64,
     worked: f64,
     counts: Counts,
-    /// What the engine did for all of it.
+    /// The engine's counters for all of it.
     total: Tally,
 }
 
@@ -182,7 +185,7 @@ async fn sawmill(subject: &dyn Subject, name: &str, messages: usize) -> Result<O
     let counts = worker.stop().await;
     drop(worker);
     assert_eq!(
-        mill.status("bench", "default").await?.done,
+        mill.admin().status("bench", "default").await?.done,
         messages as u64,
         "everything is acknowledged: {counts:?}"
     );

@@ -1,30 +1,30 @@
-//! ZooKeeper keeps no messages, so only what a ledger does is measured: one commit at a time, as a worker sends them, reading an entry,
-//! and sixteen shards at once; beside each the driver alone.
+//! ZooKeeper keeps no messages, so only ledger work is measured: sequential commits as a worker sends them,
+//! reads of an entry, and commits of sixteen shards at once. Commits are compared with the driver alone.
 
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use sawmill::engine::Namespace;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, EntryKey, Ledger, Version, Write};
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Commit, EntryKey, Ledger, Namespace, Version, Write};
 use sawmill_zookeeper::Zookeeper;
 use zookeeper_client::{Acls, Client, CreateMode};
 
+use crate::Failure;
 use crate::report::{Figure, Report, Wanted, progress};
 use crate::settings::Settings;
-use crate::{Failure, SHARDS, percentile, url};
+use crate::{SHARDS, percentile, url};
 
-/// As large as a shard's cursor with some claims.
+/// The size of a shard's cursor with some claims.
 const VALUE: [u8; 400] = [b'x'; 400];
-/// Milliseconds that one commit may take.
-const P50: f64 = 2.0;
+/// The goal for one commit, in milliseconds.
+const WANTED_P50: f64 = 2.0;
 const PAUSE: Duration = Duration::from_millis(2);
-/// How many commits and reads there are in each second of the latency.
+/// Commits and reads per second of the latency setting.
 const PER_SECOND: u64 = 100;
 
 pub(crate) async fn measure(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     let (url, env) = (url("SAWMILL_TEST_ZOOKEEPER")?, Env::system());
-    let namespace: Namespace = format!("bench-{:016x}", env.dice().roll()).parse()?;
+    let namespace: Namespace = format!("bench-{:016x}", env.rng().next_u64()).parse()?;
     let ledger = Zookeeper::open(&url.parse()?, &namespace).await?;
     let mut raw = Raw::new(&url, &namespace).await?;
     let count = (settings.latency_seconds * PER_SECOND).max(100);
@@ -50,7 +50,7 @@ pub(crate) async fn measure(settings: &Settings, report: &mut Report) -> Result<
     }
     let at = |key, what, times: &[f64], part| Figure::new(key, what, "ms", percentile(times, part));
     let p50 = at("commit_p50", "one commit, p50; base: the driver alone", &commits, 0.5);
-    report.add(p50.base(percentile(&bases, 0.5)).wanted(Wanted::AtMost(P50)));
+    report.add(p50.base(percentile(&bases, 0.5)).wanted(Wanted::AtMost(WANTED_P50)));
     let p99 = at("commit_p99", "one commit, p99; base: the driver alone", &commits, 0.99);
     report.add(p99.base(percentile(&bases, 0.99)));
     report.add(at("get_p50", "one entry read, with what others wrote, p50", &reads, 0.5));
@@ -87,7 +87,7 @@ async fn one_shard(ledger: &Zookeeper, shard: usize, count: u64) -> Result<(), F
     Ok(())
 }
 
-/// Nodes of the driver's alone.
+/// Nodes written by the driver alone.
 struct Raw {
     client: Client,
     nodes: Vec<(String, i32)>,

@@ -1,19 +1,19 @@
-//! What a store's URL says: where the nodes are, how safe reads and writes must be, and how topics are to be made.
+//! Parses a store's URL: the nodes, the consistency of reads and writes, and the defaults of new topics.
 
 use std::time::Duration;
 
-use sawmill::engine::StoreUrl;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::storage::{StoreUrl, percent_decode};
+use sawmill_engine::{Error, ErrorKind, Result};
 use scylla::frame::types::{Consistency, SerialConsistency};
 use url::Url;
 
-/// Where nodes listen, unless the URL says otherwise.
+/// The default port of a node.
 const PORT: u16 = 9042;
 
-/// What a URL says.
+/// A parsed URL.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Address {
-    /// Each with its port.
+    /// `host:port` of each node.
     pub(crate) nodes: Vec<String>,
     pub(crate) keyspace: String,
     pub(crate) login: Option<(String, String)>,
@@ -23,33 +23,34 @@ pub(crate) struct Address {
     pub(crate) datacenter: Option<String>,
     pub(crate) timeout: Duration,
     pub(crate) security: Security,
-    pub(crate) making: Making,
+    pub(crate) topic_defaults: TopicDefaults,
 }
 
-/// Whether the way to the nodes is encrypted.
+/// Whether the connections to the nodes are encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Security {
     None,
-    /// Encrypted, and the node's certificate must be for its address, from one of these or from one that the system trusts.
+    /// TLS. The node's certificate must match its address and be signed by an authority in this file, or by
+    /// one that the system trusts if there is no file.
     Verified(Option<String>),
 }
 
-/// How a keyspace is to be made.
+/// The replication of a keyspace that is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Replication {
     Everywhere(u16),
     PerDatacenter(Vec<(String, u16)>),
 }
 
-/// How topics are to be made.
+/// The settings of topics that are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Making {
+pub(crate) struct TopicDefaults {
     pub(crate) bucket: Duration,
     pub(crate) settle: Duration,
     pub(crate) keep: Duration,
 }
 
-impl Default for Making {
+impl Default for TopicDefaults {
     fn default() -> Self {
         Self {
             bucket: Duration::from_secs(60),
@@ -71,7 +72,7 @@ impl Address {
     fn read(url: &StoreUrl) -> Result<Self> {
         let form = "write cassandra://user:password@host:9042,host2:9042/keyspace";
         let rest = url.rest().strip_prefix("//").filter(|_| url.scheme() == "cassandra");
-        let rest = rest.ok_or_else(|| invalid(format!("this is no URL of this engine: {form}")))?;
+        let rest = rest.ok_or_else(|| invalid(format!("this is not a URL of this engine: {form}")))?;
         let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (place, keyspace) = place
             .rsplit_once('/')
@@ -89,25 +90,25 @@ impl Address {
             datacenter: None,
             timeout: Duration::from_secs(5),
             security: Security::None,
-            making: Making::default(),
+            topic_defaults: TopicDefaults::default(),
         };
         address.set_all(settings)?;
         Ok(address)
     }
 
-    /// Whether the copies of one datacenter are enough for something.
+    /// Whether reads, writes or transactions wait for the replicas of one datacenter only.
     pub(crate) fn is_local(&self) -> bool {
         self.consistency == Consistency::LocalQuorum || self.serial == SerialConsistency::LocalSerial
     }
 
-    /// Refuses to go by one datacenter where nobody says by which.
+    /// Refuses a local consistency level on a keyspace with several datacenters if the URL does not name one.
     pub(crate) fn check_datacenters(&self, datacenters: &[String]) -> Result<()> {
         if datacenters.len() < 2 || !self.is_local() || self.datacenter.is_some() {
             return Ok(());
         }
         Err(invalid(format!(
-            "copies lie in several datacenters ({}): with LOCAL_QUORUM or LOCAL_SERIAL all must use the same one, or messages are lost; \
-             say which with datacenter=, the same in every URL, or use QUORUM and SERIAL",
+            "the keyspace has replicas in several datacenters ({}): with LOCAL_QUORUM or LOCAL_SERIAL all clients must \
+             use the same one, or messages are lost; set the same datacenter= in every URL, or use QUORUM and SERIAL",
             datacenters.join(", ")
         )))
     }
@@ -148,9 +149,9 @@ impl Address {
             "serial" => self.serial = serial(value)?,
             "datacenter" => self.datacenter = Some(value.to_owned()),
             "timeout" => self.timeout = duration(name, value)?,
-            "bucket" => self.making.bucket = duration(name, value)?,
-            "settle" => self.making.settle = duration(name, value)?,
-            "keep" => self.making.keep = duration(name, value)?,
+            "bucket" => self.topic_defaults.bucket = duration(name, value)?,
+            "settle" => self.topic_defaults.settle = duration(name, value)?,
+            "keep" => self.topic_defaults.keep = duration(name, value)?,
             _ => {
                 return Err(invalid(format!(
                     "there is no setting {name}; there are replication, consistency, serial, datacenter, timeout, ssl-mode, \
@@ -172,10 +173,10 @@ impl Address {
             Ok(())
         };
         within("timeout", self.timeout, 1, 600)?;
-        within("bucket", self.making.bucket, 1, 7 * 86_400)?;
-        within("settle", self.making.settle, 1, 3600)?;
-        within("keep", self.making.keep, 1, 5 * 365 * 86_400)?;
-        if self.making.keep < self.making.settle {
+        within("bucket", self.topic_defaults.bucket, 1, 7 * 86_400)?;
+        within("settle", self.topic_defaults.settle, 1, 3600)?;
+        within("keep", self.topic_defaults.keep, 1, 5 * 365 * 86_400)?;
+        if self.topic_defaults.keep < self.topic_defaults.settle {
             return Err(invalid(
                 "keep is shorter than settle: messages would expire before they are sure to be found",
             ));
@@ -184,7 +185,7 @@ impl Address {
     }
 }
 
-/// A node with its port.
+/// Adds the default port if the host has none.
 fn node(text: &str) -> Result<String> {
     let host = text.rsplit_once(':').filter(|(host, _)| !host.ends_with(':') && !text.ends_with(']'));
     match host {
@@ -202,35 +203,18 @@ fn keyspace_of(name: &str) -> Result<String> {
         return Ok(name.to_owned());
     }
     Err(invalid(format!(
-        "{name:?} cannot be a keyspace here: use small letters, digits and '_', beginning with a letter, 48 at most"
+        "{name:?} cannot be a keyspace here: use lowercase letters, digits and '_', beginning with a letter, 48 at most"
     )))
 }
 
 fn login_of(text: &str) -> Result<(String, String)> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     let plain = |part: &str| {
-        decoded(part).ok_or_else(|| {
-            invalid("the user or the password is not written as URLs want it: % needs two digits")
+        percent_decode(part).map_err(|_| {
+            invalid("the user or the password is not URL-encoded: % needs two hexadecimal digits")
         })
     };
     Ok((plain(user)?, plain(password)?))
-}
-
-/// What is written with `%` and two hexadecimal digits.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).ok()
 }
 
 fn consistency(value: &str) -> Result<Consistency> {
@@ -239,7 +223,7 @@ fn consistency(value: &str) -> Result<Consistency> {
         "LOCAL_QUORUM" => Ok(Consistency::LocalQuorum),
         "ALL" => Ok(Consistency::All),
         other => Err(invalid(format!(
-            "consistency can be QUORUM, LOCAL_QUORUM or ALL, not {other}: with less, what was acknowledged may not be read"
+            "consistency can be QUORUM, LOCAL_QUORUM or ALL, not {other}: with less, acknowledged messages may not be read"
         ))),
     }
 }
@@ -249,7 +233,7 @@ fn serial(value: &str) -> Result<SerialConsistency> {
         "SERIAL" => Ok(SerialConsistency::Serial),
         "LOCAL_SERIAL" => Ok(SerialConsistency::LocalSerial),
         other => Err(invalid(format!(
-            "serial can be SERIAL, or LOCAL_SERIAL where one datacenter does it all, not {other}"
+            "serial can be SERIAL, or LOCAL_SERIAL if all clients use one datacenter, not {other}"
         ))),
     }
 }
@@ -319,8 +303,9 @@ mod tests {
         assert_eq!((full.datacenter.as_deref(), full.timeout), (Some("dc1"), Duration::from_secs(2)));
         assert_eq!(full.security, Security::Verified(Some("ca.pem".into())));
         let seconds = Duration::from_secs;
-        let making = Making { bucket: seconds(3600), settle: seconds(30), keep: seconds(172_800) };
-        assert_eq!(full.making, making);
+        let topic_defaults =
+            TopicDefaults { bucket: seconds(3600), settle: seconds(30), keep: seconds(172_800) };
+        assert_eq!(full.topic_defaults, topic_defaults);
     }
 
     #[test]
@@ -330,7 +315,7 @@ mod tests {
             ("host/", "keyspace is missing"),
             ("host:port/jobs", "no host with a port"),
             ("host,/jobs", "a host is missing"),
-            ("host/Jobs", "small letters"),
+            ("host/Jobs", "lowercase letters"),
             ("host/jobs?colour=red", "colour"),
             ("host/jobs?consistency=ONE", "may not be read"),
             ("host/jobs?serial=QUORUM", "LOCAL_SERIAL"),

@@ -1,26 +1,27 @@
-//! Appending: messages become rows, and rows go to their partitions, those of one partition together.
+//! Appends messages: packs them in rows, and writes the rows of each partition together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use sawmill::clock::{Moment, Timestamp};
-use sawmill::log::Record;
-use sawmill::{Error, MessageId, Result, Topic};
+use sawmill_engine::model::{MessageId, Topic};
+use sawmill_engine::runtime::{Moment, Timestamp};
+use sawmill_engine::storage::Record;
+use sawmill_engine::{Error, Result};
 
-use crate::error::{Trouble, unknown};
+use crate::error::{Failure, unknown};
 use crate::pack::Pack;
 use crate::row::{Kind, Named, RowKey, from_time};
 use crate::store::Cassandra;
 use crate::topics::Shape;
 
-/// How many partitions are written at once.
+/// How many partitions are written concurrently.
 const AT_ONCE: usize = 32;
-/// The most that is written to one partition at once.
+/// The limits of one batch, which goes to one partition.
 const BATCH_ROWS: usize = 100;
 const BATCH_BYTES: usize = 4 << 20;
-/// How many buckets are remembered to be listed.
+/// How many buckets are cached as already listed.
 const REMEMBERED: usize = 20_000;
 
 /// A row to be written.
@@ -30,14 +31,14 @@ pub(crate) struct Row {
     pub(crate) kind: Kind,
     pub(crate) key: RowKey,
     pub(crate) pack: Pack,
-    /// The message in it may be appended again.
+    /// The id of the message in it, if the message may be appended again.
     pub(crate) id: Option<MessageId>,
-    /// A push before it took long.
+    /// It follows a slow push: see [`Named::slow`].
     pub(crate) slow: bool,
 }
 
 impl Row {
-    /// As it is named in a segment.
+    /// The entry that names the row in a segment.
     pub(crate) fn named(&self) -> Named {
         let bytes = u32::try_from(self.pack.body.len()).unwrap_or(u32::MAX);
         let Pack { many, created, .. } = self.pack;
@@ -52,10 +53,10 @@ type Line<'a> = Vec<(Partition, Vec<&'a Row>)>;
 
 impl Cassandra {
     pub(crate) async fn add(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()> {
-        // What is due has been decided by now: looking up the topic is a part of how long it takes.
+        // The caller has already decided which messages are due, so the time limit includes the topic lookup.
         let began = self.env().now();
-        // A row of a topic that is gone is nobody's, and expires.
-        self.change_meanwhile_check(topic, async |shape| {
+        // A row that is written to a deleted topic is never read, and expires.
+        self.change_with_check(topic, async |shape| {
             if let Some(wrong) = records.iter().find(|record| record.shard >= shape.shards) {
                 return Err(topic.no_shard(wrong.shard));
             }
@@ -63,12 +64,12 @@ impl Cassandra {
         })
         .await?;
         if !records.is_empty() {
-            self.tell(&topic.uid);
+            self.notify_topic(&topic.uid);
         }
         Ok(())
     }
 
-    /// The rows of these messages: those that are due and go to one shard are packed, in their order.
+    /// Makes rows of these messages. Messages that are due and go to one shard are packed, in their order.
     fn rows_of(&self, now: Timestamp, records: &[Record]) -> Vec<Row> {
         let first = self.stamp(records.len().max(1));
         let (mut rows, mut open) = (Vec::<Row>::new(), BTreeMap::<u16, usize>::new());
@@ -107,18 +108,19 @@ impl Cassandra {
         let wall = self.wall();
         let put = self.put(shape, wall, &rows).await;
         put.map_err(|error| if any_named { unknown(error) } else { error })?;
-        self.in_time(shape, began, &rows)?;
-        self.make_sure(shape, wall, &rows).await
+        self.check_in_time(shape, began, &rows)?;
+        self.mark_acknowledged(shape, wall, &rows).await
     }
 
-    /// Writes these rows, whether or not anybody will find them.
+    /// Writes these rows, without checking that they come in time to be found.
     pub(crate) async fn put(&self, shape: &Shape, wall: i64, rows: &[Row]) -> Result<()> {
         let mut partitions: BTreeMap<Partition, Vec<&Row>> = BTreeMap::new();
         for row in rows {
             partitions.entry((row.shard, row.kind, shape.bucket(row.key.at))).or_default().push(row);
         }
         self.list_buckets(shape, wall, rows, partitions.keys()).await?;
-        // The rows of one shard that are ready are written in their order; the next bucket after the one before it.
+        // The ready rows of one shard are written in their order, bucket after bucket. Delayed rows have no
+        // order.
         let mut lines: BTreeMap<Partition, Line<'_>> = BTreeMap::new();
         for (partition, rows) in partitions {
             let (shard, kind, bucket) = partition;
@@ -127,29 +129,29 @@ impl Cassandra {
         }
         let writes: Vec<_> = lines.into_values().map(|line| self.write_line(shape, wall, line)).collect();
         let mut writes = stream::iter(writes).buffer_unordered(AT_ONCE);
-        let (mut any, mut trouble) = (false, None);
+        let (mut any, mut failure) = (false, None);
         while let Some((some, end)) = writes.next().await {
             any |= some;
             if let Err(failed) = end
-                && trouble.as_ref().is_none_or(|trouble: &Trouble| !trouble.is_unknown())
+                && failure.as_ref().is_none_or(|failure: &Failure| !failure.is_unknown())
             {
-                trouble = Some(failed);
+                failure = Some(failed);
             }
         }
-        match trouble {
-            Some(Trouble::Refused(error)) if any => Err(unknown(error)),
-            Some(trouble) => Err(trouble.into()),
+        match failure {
+            Some(Failure::Refused(error)) if any => Err(unknown(error)),
+            Some(failure) => Err(failure.into()),
             None => Ok(()),
         }
     }
 
-    /// Writes the partitions of one shard, one after another. With it, whether any of it was written.
+    /// Writes the partitions one after another. Also returns whether anything was written.
     async fn write_line(
         &self,
         shape: &Shape,
         wall: i64,
         line: Line<'_>,
-    ) -> (bool, std::result::Result<(), Trouble>) {
+    ) -> (bool, std::result::Result<(), Failure>) {
         let mut any = false;
         for ((shard, kind, bucket), rows) in line {
             for batch in batches(&rows) {
@@ -180,8 +182,8 @@ impl Cassandra {
                         )
                     })
                     .collect();
-                if let Err(trouble) = self.link().add_rows(&values).await {
-                    return (any, Err(trouble));
+                if let Err(failure) = self.link().add_rows(&values).await {
+                    return (any, Err(failure));
                 }
                 any = true;
             }
@@ -189,7 +191,7 @@ impl Cassandra {
         (any, Ok(()))
     }
 
-    /// Lists the buckets before anything is in them: who reads must not miss them.
+    /// Lists the buckets before rows are written to them, because readers find buckets by the list.
     async fn list_buckets<'a>(
         &self,
         shape: &Shape,
@@ -202,7 +204,7 @@ impl Cassandra {
             let known = self.listed();
             partitions.filter(|partition| !known.contains(&listed(partition))).collect()
         };
-        // As long as the last row that may be in it.
+        // The entry must outlive the last row in the bucket.
         let last = rows.iter().map(|row| row.key.at).max().unwrap_or(wall);
         let ttl = match shape.ttl(last, wall) {
             0 => 0,
@@ -210,10 +212,10 @@ impl Cassandra {
         };
         let adds = fresh.iter().map(|(shard, kind, bucket)| {
             let values = (&shape.uid, kind.number(), *bucket, i32::from(*shard), ttl);
-            self.link().ask(&self.link().say.bucket_add, values)
+            self.link().execute(&self.link().statements.bucket_add, values)
         });
         for added in join_all(adds).await {
-            // Whether or not it is listed, no message was written.
+            // No message was written yet, so the outcome of the append is known: it failed.
             added.map_err(crate::error::of_read)?;
         }
         let mut known = self.listed();
@@ -224,8 +226,8 @@ impl Cassandra {
         Ok(())
     }
 
-    /// Refuses to say that rows were appended which may have come too late to be found.
-    fn in_time(&self, shape: &Shape, began: Moment, rows: &[Row]) -> Result<()> {
+    /// Refuses to acknowledge rows that may have arrived too late to be found.
+    fn check_in_time(&self, shape: &Shape, began: Moment, rows: &[Row]) -> Result<()> {
         let took = i64::try_from(self.env().now().since(began).as_millis()).unwrap_or(i64::MAX);
         let wall = self.wall();
         if took > shape.settle() / 20 {
@@ -243,10 +245,10 @@ impl Cassandra {
 }
 
 fn too_late(took: i64) -> Error {
-    unknown(format!("the push took {took} ms, and who reads may be past it; is the database overloaded?"))
+    unknown(format!("the push took {took} ms, and readers may have passed it; is the database overloaded?"))
 }
 
-/// Rows of one partition that are written together.
+/// Splits the rows of one partition into batches.
 fn batches<'a>(rows: &'a [&'a Row]) -> Vec<&'a [&'a Row]> {
     let (mut batches, mut from, mut bytes) = (Vec::new(), 0, 0);
     for (index, row) in rows.iter().enumerate() {

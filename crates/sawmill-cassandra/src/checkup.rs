@@ -1,21 +1,22 @@
-//! What may be wrong with a ring that works all the same.
+//! Finds problems of a ring that works all the same, for `sawmill doctor`.
 
-use sawmill::clock::Timestamp;
-use sawmill::{Finding, Result};
+use sawmill_engine::Result;
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::Finding;
 
 use crate::store::{Cassandra, read};
 
 impl Cassandra {
-    pub(crate) async fn troubles(&self) -> Result<Vec<Finding>> {
+    pub(crate) async fn ring_findings(&self) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
-        // Where settings cannot be read (ScyllaDB has no such table), nothing is said of them.
+        // ScyllaDB has no such table; this check is then omitted.
         let setting = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
         let settings = self.link().query(setting).await.and_then(crate::link::Answer::rows::<(String,)>);
         let is_periodic = settings.is_ok_and(|rows| rows.iter().any(|(value,)| value == "periodic"));
         if is_periodic && !self.link().replicated {
             findings.push(Finding::new(
                 "durability",
-                "the node answers before its disk has what it was told (commitlog_sync: periodic), and no other node has a copy: \
+                "the node acknowledges writes before they are on disk (commitlog_sync: periodic), and no other node has a copy: \
                  a crash loses the last seconds",
                 "keep three copies (ALTER KEYSPACE), or set commitlog_sync: group or batch",
             ));

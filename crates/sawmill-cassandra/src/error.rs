@@ -1,43 +1,43 @@
-//! What the ring answers, or that it does not, said in Sawmill's words: of what kind it is, and what to do about it.
+//! Maps the driver's errors to Sawmill's: the kind, and what to do about it.
 
 use std::error::Error as StdError;
 use std::fmt::Display;
 
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::{Error, ErrorKind};
 use scylla::errors::{DbError, ExecutionError, NewSessionError, PrepareError, RequestAttemptError};
 
-/// Why a statement has no answer.
+/// Why a statement failed.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// It was refused, or never sent: it has changed nothing and will not.
+pub(crate) enum Failure {
+    /// It was refused or never sent: it has changed nothing and will not.
     Refused(Error),
-    /// Nobody knows: it may have been done, may still be, or never.
+    /// The outcome is unknown: it may have been applied, may still be, or never.
     Unknown(String),
 }
 
-impl Trouble {
+impl Failure {
     pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self, Trouble::Unknown(_))
+        matches!(self, Failure::Unknown(_))
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Trouble::Refused(error)
+        Failure::Refused(error)
     }
 }
 
-/// The error of a write.
-impl From<Trouble> for Error {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Refused(error) => error,
-            Trouble::Unknown(why) => unknown(why),
+/// Converts the failure of a write.
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(error) => error,
+            Failure::Unknown(why) => unknown(why),
         }
     }
 }
 
-/// The error of a write of which nobody knows whether it was done.
+/// The error of a write whose outcome is unknown.
 pub(crate) fn unknown(why: impl Display) -> Error {
     Error::new(
         ErrorKind::Unknown,
@@ -45,11 +45,11 @@ pub(crate) fn unknown(why: impl Display) -> Error {
     )
 }
 
-/// The error of a read.
-pub(crate) fn of_read(trouble: Trouble) -> Error {
-    match trouble {
-        Trouble::Refused(error) => error,
-        Trouble::Unknown(why) => unavailable(why),
+/// Converts the failure of a read: an unknown outcome changes nothing, so the read can be repeated.
+pub(crate) fn of_read(failure: Failure) -> Error {
+    match failure {
+        Failure::Refused(error) => error,
+        Failure::Unknown(why) => unavailable(why),
     }
 }
 
@@ -57,7 +57,7 @@ fn unavailable(why: impl Display) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the database could not be used just now; try again ({why})"))
 }
 
-/// The error of something stored that cannot be understood.
+/// The error of stored data that cannot be decoded.
 pub(crate) fn corrupt(what: impl Display) -> Error {
     Error::new(
         ErrorKind::Corrupt,
@@ -65,7 +65,7 @@ pub(crate) fn corrupt(what: impl Display) -> Error {
     )
 }
 
-impl From<ExecutionError> for Trouble {
+impl From<ExecutionError> for Failure {
     fn from(error: ExecutionError) -> Self {
         match &error {
             ExecutionError::LastAttemptError(RequestAttemptError::DbError(said, why)) => {
@@ -76,46 +76,46 @@ impl From<ExecutionError> for Trouble {
             )
             | ExecutionError::EmptyPlan
             | ExecutionError::ConnectionPoolError(_)
-            | ExecutionError::PrepareError(_) => Trouble::Refused(unavailable(&error)),
-            ExecutionError::BadQuery(_) => Trouble::Refused(corrupt(format!("tables ({error})"))),
-            _ => Trouble::Unknown(error.to_string()),
+            | ExecutionError::PrepareError(_) => Failure::Refused(unavailable(&error)),
+            ExecutionError::BadQuery(_) => Failure::Refused(corrupt(format!("tables ({error})"))),
+            _ => Failure::Unknown(error.to_string()),
         }
     }
 }
 
-/// Why it is not known how a lightweight transaction ended. That too few nodes are alive, or that one is busy, may be said of its last step,
-/// when it is decided already.
-pub(crate) fn of_decision(error: ExecutionError) -> Trouble {
+/// Converts the error of a lightweight transaction. Its last step may report too few live nodes or an
+/// overload after the transaction was decided, so these leave the outcome unknown.
+pub(crate) fn of_transaction(error: ExecutionError) -> Failure {
     match &error {
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(
             DbError::Unavailable { .. } | DbError::Overloaded | DbError::RateLimitReached { .. },
             _,
-        )) => Trouble::Unknown(error.to_string()),
+        )) => Failure::Unknown(error.to_string()),
         _ => error.into(),
     }
 }
 
-/// Whether the connection broke before the answer came.
+/// Whether the connection broke before the answer arrived.
 pub(crate) fn is_cut(error: &ExecutionError) -> bool {
     matches!(error, ExecutionError::LastAttemptError(RequestAttemptError::BrokenConnectionError(_)))
 }
 
-impl From<PrepareError> for Trouble {
+impl From<PrepareError> for Failure {
     fn from(error: PrepareError) -> Self {
         match &error {
             PrepareError::AllAttemptsFailed { first_attempt: RequestAttemptError::DbError(said, why) } => {
                 of_database(said, why)
             }
-            _ => Trouble::Refused(unavailable(&error)),
+            _ => Failure::Refused(unavailable(&error)),
         }
     }
 }
 
-fn of_database(said: &DbError, why: &str) -> Trouble {
+fn of_database(said: &DbError, why: &str) -> Failure {
     let (kind, advice) = match said {
         DbError::Unauthorized => (
             ErrorKind::Invalid,
-            "the user may not do this; grant CREATE, SELECT and MODIFY on the keyspace, or let somebody who may open the store first",
+            "the user may not do this; grant CREATE, SELECT and MODIFY on the keyspace, or let a user with these rights open the store first",
         ),
         DbError::AuthenticationError => {
             (ErrorKind::Invalid, "the server refuses the user or the password; check both in the store's URL")
@@ -146,14 +146,14 @@ fn of_database(said: &DbError, why: &str) -> Trouble {
         | DbError::ReadTimeout { .. }
         | DbError::ReadFailure { .. }
         | DbError::ServerError
-        | DbError::Other(_) => return Trouble::Unknown(format!("{said}: {why}")),
-        // What is left says that tables are not those that this version made.
+        | DbError::Other(_) => return Failure::Unknown(format!("{said}: {why}")),
+        // All other errors mean that the tables are not those that this version created.
         _ => (ErrorKind::Corrupt, "the keyspace does not hold what it should; restore it from a backup"),
     };
-    Trouble::Refused(Error::new(kind, format!("{advice} ({why})")))
+    Failure::Refused(Error::new(kind, format!("{advice} ({why})")))
 }
 
-/// The error of a session that could not be opened.
+/// Converts the error of a session that could not be opened.
 pub(crate) fn of_session(error: &NewSessionError) -> Error {
     let mut said = error.to_string();
     let mut cause: Option<&dyn StdError> = error.source();
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn each_answer_has_its_kind() {
         let timeout = ExecutionError::RequestTimeout(std::time::Duration::from_secs(1));
-        assert!(Trouble::from(timeout).is_unknown());
+        assert!(Failure::from(timeout).is_unknown());
         for (said, why, kind) in [
             (DbError::Unauthorized, "no", ErrorKind::Invalid),
             (DbError::Invalid, "Keyspace 'x' does not exist", ErrorKind::Invalid),
@@ -216,12 +216,12 @@ mod tests {
             alive: 1,
         };
         assert!(
-            !Trouble::from(of(unavailable())).is_unknown(),
+            !Failure::from(of(unavailable())).is_unknown(),
             "a plain write is refused before it is sent on"
         );
         for said in [unavailable(), DbError::Overloaded] {
-            assert!(of_decision(of(said)).is_unknown());
+            assert!(of_transaction(of(said)).is_unknown());
         }
-        assert!(!of_decision(of(DbError::Unauthorized)).is_unknown());
+        assert!(!of_transaction(of(DbError::Unauthorized)).is_unknown());
     }
 }

@@ -1,12 +1,15 @@
-//! Messages that may be appended again: where each of them is, decided once, so that appending it again finds it.
+//! Finds the place of a message that is appended again. A lightweight transaction decides the place once, so
+//! a repetition writes the same row.
 //!
-//! A row's place is decided before it is written, and that it was written in time is noted afterwards. Who appends again and finds the place
-//! but not the note writes the same row again. If its time has passed, others may be past it or may not, and it may have been written or not:
-//! then it is not only written but also named, so that it is certain who wins. Only if it is certain that nobody ever will name the row does the
-//! message get another place.
+//! The place is decided before the row is written; an acknowledgement is recorded after the row was written
+//! in time. A repetition that finds the place but no acknowledgement writes the same row again. If the time
+//! of the place is over, readers may have passed it, and the first attempt may or may not have written the
+//! row: the repetition then also names the row in a segment, which decides the outcome. The message gets
+//! another place only if it is certain that nobody will ever name the row.
 
 use futures_util::stream::{self, StreamExt};
-use sawmill::{MessageId, Result};
+use sawmill_engine::Result;
+use sawmill_engine::model::MessageId;
 
 use crate::append::Row;
 use crate::error::{corrupt, unknown};
@@ -17,38 +20,38 @@ use crate::tail::Tail;
 use crate::topics::Shape;
 
 const AT_ONCE: usize = 32;
-/// How often a place is asked for that others move at the same time.
+/// How often a place is read again that others change at the same time.
 const TRIES: usize = 5;
 
-fn written(id: MessageId) -> Vec<u8> {
+fn id_bytes(id: MessageId) -> Vec<u8> {
     id.as_u128().to_be_bytes().to_vec()
 }
 
-/// What became of a row that may have been appended before.
-enum Taken {
-    /// It is to be written.
-    Mine(Box<Row>),
+/// The outcome of looking up a row that may have been appended before.
+enum IdLookup {
+    /// The caller must write it.
+    Write(Box<Row>),
     /// It was acknowledged before.
-    There,
-    /// It was written before or just now, and is named.
+    Acknowledged,
+    /// It was written, before or just now, and a segment names it.
     Named,
 }
 
 impl Cassandra {
-    /// The rows that are to be written: without those that are there already, the others at the places that were decided. With them, whether
-    /// one of those that are there was not known to be before.
+    /// Returns the rows to write, at the places that were decided for them, without those that exist already.
+    /// Also returns whether one of the existing rows had not been acknowledged before.
     pub(crate) async fn take_ids(&self, shape: &Shape, rows: Vec<Row>) -> Result<(Vec<Row>, bool)> {
         if rows.iter().all(|row| row.id.is_none()) {
             return Ok((rows, false));
         }
         let taken: Vec<_> = rows.into_iter().map(|row| self.take_id(shape, row)).collect();
-        let taken: Vec<Result<Taken>> = stream::iter(taken).buffered(AT_ONCE).collect().await;
-        let any_named = taken.iter().any(|taken| matches!(taken, Ok(Taken::Named)));
+        let taken: Vec<Result<IdLookup>> = stream::iter(taken).buffered(AT_ONCE).collect().await;
+        let any_named = taken.iter().any(|taken| matches!(taken, Ok(IdLookup::Named)));
         let mut rows = Vec::new();
         for taken in taken {
             match taken {
-                Ok(Taken::Mine(row)) => rows.push(*row),
-                Ok(Taken::There | Taken::Named) => {}
+                Ok(IdLookup::Write(row)) => rows.push(*row),
+                Ok(IdLookup::Acknowledged | IdLookup::Named) => {}
                 Err(error) if any_named => return Err(unknown(error)),
                 Err(error) => return Err(error),
             }
@@ -56,46 +59,48 @@ impl Cassandra {
         Ok((rows, any_named))
     }
 
-    async fn take_id(&self, shape: &Shape, row: Row) -> Result<Taken> {
-        let Some(id) = row.id.map(written) else { return Ok(Taken::Mine(Box::new(row))) };
+    async fn take_id(&self, shape: &Shape, row: Row) -> Result<IdLookup> {
+        let Some(id) = row.id.map(id_bytes) else { return Ok(IdLookup::Write(Box::new(row))) };
         let wall = self.wall();
         let (ttl, RowKey { at, seq, writer }) = (shape.ttl(row.key.at, wall), row.key);
         let values = (&shape.uid, &id, i32::from(row.shard), row.kind.number(), at, seq, writer, ttl);
-        let mut mine = self.was_applied(self.link().decide(&self.link().say.id_take, values).await)?;
+        let mut mine =
+            self.was_applied(self.link().transact(&self.link().statements.id_take, values).await)?;
         for _ in 0..TRIES {
             if mine {
-                return Ok(Taken::Mine(Box::new(row)));
+                return Ok(IdLookup::Write(Box::new(row)));
             }
-            let (place, sure) =
-                futures_util::future::try_join(self.place_of(shape, &id), self.is_sure(shape, &id)).await?;
-            if sure {
-                return Ok(Taken::There);
+            let (place, acknowledged) =
+                futures_util::future::try_join(self.place_of(shape, &id), self.is_acknowledged(shape, &id))
+                    .await?;
+            if acknowledged {
+                return Ok(IdLookup::Acknowledged);
             }
             let Some((shard, kind, key)) = place else {
                 return Err(unknown("the place of a message that is appended again has just expired"));
             };
             let old = Row { shard, kind, key, ..row.clone() };
-            // Within half of what a push may take, whoever reads is not past it.
+            // Within half of a push's time limit, no reader has passed it.
             if key.at >= wall - shape.slack() / 2 {
-                return Ok(Taken::Mine(Box::new(old)));
+                return Ok(IdLookup::Write(Box::new(old)));
             }
-            // From here on it may be written.
+            // From here on the row may exist.
             if self.name_at(shape, wall, &old).await.map_err(unknown)? {
-                self.make_sure(shape, wall, &[old]).await?;
-                return Ok(Taken::Named);
+                self.mark_acknowledged(shape, wall, &[old]).await?;
+                return Ok(IdLookup::Named);
             }
             let place = (i32::from(row.shard), row.kind.number(), at, seq, writer);
             let (a, b, c, d, e) = place;
             let values = (ttl, a, b, c, d, e, &shape.uid, &id, key.seq, key.writer);
-            mine = self.was_applied(self.link().decide(&self.link().say.id_move, values).await)?;
+            mine = self.was_applied(self.link().transact(&self.link().statements.id_move, values).await)?;
         }
         Err(unknown("others append the same message at the same time"))
     }
 
-    /// Sees to it that a row is named whose time has passed, written or not. False if that cannot be any more: who reads is past it, and nobody has
-    /// named it.
+    /// Makes sure that a segment names this row, whose time is over, whether or not it was written before.
+    /// Returns false if that is no longer possible: readers have passed it, and no segment names it.
     async fn name_at(&self, shape: &Shape, wall: i64, row: &Row) -> Result<bool> {
-        // What segments say, and not what was seen here since: others may have seen less.
+        // Only what segments say counts, not what this process has seen since: others may have seen less.
         let (mut tail, mut is_put) = (Tail::default(), false);
         for _ in 0..TRIES {
             self.catch_up(shape, row.shard, &mut tail, true).await?;
@@ -108,7 +113,7 @@ impl Cassandra {
                 is_put = true;
             }
             if row.kind == Kind::Ready {
-                // With all that is there, in its order.
+                // Together with all other ready rows, in their order.
                 while !tail.window(row.kind).knows(&row.key)
                     && self.seal_ready(shape, row.shard, &mut tail).await?
                 {}
@@ -118,17 +123,17 @@ impl Cassandra {
         Err(unknown("others are naming messages at the same time"))
     }
 
-    fn was_applied(&self, answer: std::result::Result<bool, crate::error::Trouble>) -> Result<bool> {
+    fn was_applied(&self, answer: std::result::Result<bool, crate::error::Failure>) -> Result<bool> {
         match answer {
             Ok(applied) => Ok(applied),
-            // Who decided it, if anybody has, is read.
-            Err(trouble) if trouble.is_unknown() => Ok(false),
-            Err(trouble) => Err(trouble.into()),
+            // The caller reads the decided place, if there is one.
+            Err(failure) if failure.is_unknown() => Ok(false),
+            Err(failure) => Err(failure.into()),
         }
     }
 
     async fn place_of(&self, shape: &Shape, id: &[u8]) -> Result<Option<(u16, Kind, RowKey)>> {
-        let rows = self.link().ask(&self.link().say.id_get, (&shape.uid, id)).await;
+        let rows = self.link().execute(&self.link().statements.id_get, (&shape.uid, id)).await;
         let rows: Vec<(i32, i8, i64, i64, i64)> = read(rows.and_then(Answer::rows))?;
         let Some((shard, kind, at, seq, writer)) = rows.into_iter().next() else { return Ok(None) };
         let odd = || corrupt(format!("a message in shard {shard}, of kind {kind}"));
@@ -136,24 +141,24 @@ impl Cassandra {
         Ok(Some((shard, Kind::of(kind).ok_or_else(odd)?, RowKey { at, seq, writer })))
     }
 
-    async fn is_sure(&self, shape: &Shape, id: &[u8]) -> Result<bool> {
-        let rows = self.link().ask(&self.link().say.sure_get, (&shape.uid, id)).await;
+    async fn is_acknowledged(&self, shape: &Shape, id: &[u8]) -> Result<bool> {
+        let rows = self.link().execute(&self.link().statements.sure_get, (&shape.uid, id)).await;
         Ok(!read(rows.and_then(Answer::rows::<(Vec<u8>,)>))?.is_empty())
     }
 
-    /// Notes that these rows were written in time.
-    pub(crate) async fn make_sure(&self, shape: &Shape, wall: i64, rows: &[Row]) -> Result<()> {
+    /// Records that these rows were written in time.
+    pub(crate) async fn mark_acknowledged(&self, shape: &Shape, wall: i64, rows: &[Row]) -> Result<()> {
         let notes: Vec<_> = rows
             .iter()
             .filter_map(|row| {
-                let values = (&shape.uid, written(row.id?), shape.ttl(row.key.at, wall));
-                Some(self.link().ask(&self.link().say.sure_add, values))
+                let values = (&shape.uid, id_bytes(row.id?), shape.ttl(row.key.at, wall));
+                Some(self.link().execute(&self.link().statements.sure_add, values))
             })
             .collect();
         let mut notes = stream::iter(notes).buffer_unordered(AT_ONCE);
         while let Some(noted) = notes.next().await {
-            // The messages are there.
-            noted.map_err(|trouble| unknown(crate::error::of_read(trouble)))?;
+            // The messages are written already, so a failure here leaves the outcome unknown.
+            noted.map_err(|failure| unknown(crate::error::of_read(failure)))?;
         }
         Ok(())
     }

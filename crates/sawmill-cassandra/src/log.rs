@@ -1,16 +1,19 @@
-//! The log: what the seam asks for, in terms of rows and segments.
+//! Implements the log in terms of rows and segments.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use sawmill::clock::Timestamp;
-use sawmill::engine::Capabilities;
-use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::{Finding, Message, MessageId, Result, Topic, TopicName, TopicSpec};
+use sawmill_engine::Result;
+use sawmill_engine::model::{Message, MessageId, Topic, TopicName, TopicSpec};
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::{
+    Backlog, Block, Capabilities, Finding, FoundMessage, Log, Notifications, Position, Promoted, ReadRequest,
+    Record, Span,
+};
 
 use crate::CAPABILITIES;
-use crate::segment::{Place, Stretch};
+use crate::segment::{Place, PlaceRange};
 use crate::store::Cassandra;
 
 #[async_trait]
@@ -39,8 +42,8 @@ impl Log for Cassandra {
         self.add(topic, now, records).await
     }
 
-    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
-        self.meanwhile_check(topic, async |shape| {
+    async fn read(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
+        self.read_with_check(topic, async |shape| {
             if let Some(want) = wants.iter().find(|want| want.shard >= shape.shards) {
                 return Err(topic.no_shard(want.shard));
             }
@@ -54,14 +57,14 @@ impl Log for Cassandra {
         if shard >= shape.shards {
             return Err(topic.no_shard(shard));
         }
-        self.read_again(topic, &shape, shard, Stretch::of(span)?).await
+        self.read_again(topic, &shape, shard, PlaceRange::of(span)?).await
     }
 
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
-        self.change_meanwhile_check(topic, async |shape| self.promote_due(shape, now, limit).await).await
+        self.change_with_check(topic, async |shape| self.promote_due(shape, now, limit).await).await
     }
 
-    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         let shape = self.check(topic).await?;
         self.search(&shape, id).await
     }
@@ -79,7 +82,8 @@ impl Log for Cassandra {
         self.count(&shape, after).await
     }
 
-    /// Rows expire by themselves; deleting them would leave traces that reading has to step over.
+    /// Deletes nothing: rows expire by themselves, and deletions would leave tombstones that every read has
+    /// to skip.
     async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], _before: Timestamp) -> Result<Vec<u64>> {
         let shape = self.check(topic).await?;
         if upto.len() > usize::from(shape.shards) {
@@ -91,15 +95,15 @@ impl Log for Cassandra {
         Ok(vec![0; upto.len()])
     }
 
-    fn news(&self, _topic: &Topic) -> Hints {
-        self.bells().message_hints()
+    fn message_notifications(&self, _topic: &Topic) -> Notifications {
+        self.notifier().message_notifications()
     }
 
-    fn announce(&self) {
-        self.bells().ring_messages();
+    fn notify(&self) {
+        self.notifier().notify_messages();
     }
 
-    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
-        self.troubles().await
+    async fn diagnose(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.ring_findings().await
     }
 }

@@ -1,24 +1,24 @@
-//! Packs: messages of one push that go to one shard lie together in one row. What a row costs is then paid once for all of
-//! them, and there are fewer rows to be looked over while the settle window is open.
+//! Packs the messages of one push that go to one shard in one row. The cost of a row is paid once for all of
+//! them, and fewer rows must be scanned while the settle window is open.
 
 use bytes::{Buf, BufMut, Bytes};
-use sawmill::message::Headers;
-use sawmill::{Message, MessageId};
+use sawmill_engine::model::{Headers, Message, MessageId};
 
 use crate::row::{from_time, to_time};
 
-/// A pack holds at most so many messages and about so many bytes: who wants only some of them reads all.
-const MOST: u32 = 256;
-const MOST_BYTES: usize = 64 << 10;
+/// The limits of a pack: at most this many messages and about this many bytes, because a reader that wants
+/// some of them reads all.
+const MAX_MESSAGES: u32 = 256;
+const MAX_BYTES: usize = 64 << 10;
 
-/// How they are written, in the first byte.
+/// The version of the encoding, in the first byte.
 const FORMAT: u8 = 1;
-/// What a message has, in its flags.
+/// The flags of a message: its optional parts.
 const DUE: u8 = 1;
 const KEY: u8 = 2;
 const HEADERS: u8 = 4;
 
-/// Messages that are packed.
+/// Encoded messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Pack {
     pub(crate) many: u32,
@@ -36,7 +36,7 @@ impl Pack {
 
     /// Whether a message may be added.
     pub(crate) fn takes(&self, message: &Message) -> bool {
-        self.many < MOST && self.body.len().saturating_add(message.payload.len()) <= MOST_BYTES
+        self.many < MAX_MESSAGES && self.body.len().saturating_add(message.payload.len()) <= MAX_BYTES
     }
 
     pub(crate) fn add(&mut self, message: &Message) {
@@ -55,7 +55,7 @@ impl Pack {
         }
         for part in [message.key.as_deref(), headers.as_deref(), Some(&message.payload)].into_iter().flatten()
         {
-            // More than fits does not get here: messages have a largest size.
+            // The length always fits: messages have a size limit.
             out.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
             out.put_slice(part);
         }
@@ -64,7 +64,7 @@ impl Pack {
     }
 }
 
-/// The messages of a pack; none if this is not one.
+/// Decodes a pack; `None` if it is malformed.
 pub(crate) fn unpack(mut bytes: Bytes, many: u32) -> Option<Vec<Message>> {
     if bytes.try_get_u8().ok()? != FORMAT {
         return None;
@@ -91,7 +91,7 @@ fn part(bytes: &mut Bytes) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sawmill::clock::Timestamp;
+    use sawmill_engine::runtime::Timestamp;
 
     fn messages() -> Vec<Message> {
         let plain = |id: u128, payload: &'static str| Message {
@@ -147,8 +147,8 @@ mod tests {
         while pack.takes(message) {
             pack.add(message);
         }
-        assert_eq!(pack.many, MOST);
-        let large = Message { payload: vec![0; MOST_BYTES].into(), ..message.clone() };
+        assert_eq!(pack.many, MAX_MESSAGES);
+        let large = Message { payload: vec![0; MAX_BYTES].into(), ..message.clone() };
         assert!(!Pack::new(message).takes(&large));
         assert!(!Pack::new(&large).takes(message));
     }

@@ -1,13 +1,13 @@
-//! Where a row of the log is, and what is known of it without its messages.
+//! The keys of rows in the log, and their description in segments.
 
-use sawmill::clock::Timestamp;
+use sawmill_engine::runtime::Timestamp;
 
-/// Which rows.
+/// The two kinds of rows, which lie in different partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// What was due when it was pushed, by the time of the push.
+    /// Due when it was pushed; ordered by the time of the push.
     Ready,
-    /// What was not, by the time at which it is due.
+    /// Delayed when it was pushed; ordered by due time.
     Aside,
 }
 
@@ -26,8 +26,8 @@ impl Kind {
     }
 }
 
-/// The place of a row within a shard: its time in milliseconds; when it was pushed, in microseconds; and by whom. No two rows have the
-/// same.
+/// The key of a row within a shard: its time in milliseconds, the time of the push in microseconds, and the
+/// store that pushed it. No two rows have the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct RowKey {
     pub(crate) at: i64,
@@ -48,26 +48,26 @@ impl RowKey {
     }
 }
 
-/// A row as it is named in a segment.
+/// The entry that names a row in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) kind: Kind,
     pub(crate) key: RowKey,
-    /// How many messages it has.
+    /// The number of messages in the row.
     pub(crate) many: u32,
     pub(crate) bytes: u32,
-    /// When the last of them was created.
+    /// The latest creation time of these messages.
     pub(crate) created: i64,
-    /// It was pushed soon after a push that took long: what that one has pushed may be far before it. Known only until it is named.
+    /// It was pushed soon after a slow push, whose rows may lie far before it. Not stored in the segment.
     pub(crate) slow: bool,
 }
 
-/// A time as it is stored.
+/// Encodes a time.
 pub(crate) fn from_time(time: Timestamp) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A time that was stored.
+/// Decodes a time.
 pub(crate) fn to_time(millis: i64) -> Timestamp {
     Timestamp::from_millis(u64::try_from(millis).unwrap_or_default())
 }

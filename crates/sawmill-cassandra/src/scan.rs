@@ -1,25 +1,25 @@
-//! Looking over a shard's rows for those that no segment names.
+//! Scans a shard for rows that no segment names.
 
-use sawmill::Result;
+use sawmill_engine::Result;
 
 use crate::row::{Kind, Named, RowKey};
 use crate::store::{Cassandra, read};
 use crate::tail::Window;
 use crate::topics::Shape;
 
-/// How many rows are looked at in one query: what it answers is true of one moment.
+/// Rows per query. One query sees the shard at one moment.
 const PAGE: i32 = 2000;
-/// More buckets than these are looked up in the list of those that there are.
+/// A range of more buckets than this is looked up in the list of existing buckets.
 const FEW: i64 = 3;
 
-/// What a look has found.
+/// The result of a scan.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// Rows that no segment names, in their order.
+pub(crate) struct Scanned {
+    /// The rows that no segment names, in their order.
     pub(crate) rows: Vec<Named>,
-    /// All of it was seen by one query, and so at one moment.
-    pub(crate) at_once: bool,
-    /// There is nothing after them.
+    /// One query has read all of it, so it shows the shard at one moment.
+    pub(crate) one_moment: bool,
+    /// There are no rows after them.
     pub(crate) end: bool,
 }
 
@@ -43,7 +43,7 @@ impl Cassandra {
         Ok(listed.into_iter().filter(|(_, of)| *of == shard).map(|(bucket, _)| bucket).collect())
     }
 
-    /// The buckets that there are, of all shards, ascending.
+    /// The existing buckets of all shards, ascending.
     pub(crate) async fn listed_buckets(
         &self,
         shape: &Shape,
@@ -52,15 +52,15 @@ impl Cassandra {
         last: i64,
     ) -> Result<Vec<(i64, u16)>> {
         let values = (&shape.uid, kind.number(), first, last);
-        let rows: Vec<(i64, i32)> = read(self.link().all(&self.link().say.bucket_list, values).await)?;
+        let rows: Vec<(i64, i32)> = read(self.link().all(&self.link().statements.bucket_list, values).await)?;
         Ok(rows
             .into_iter()
             .filter_map(|(bucket, shard)| Some((bucket, u16::try_from(shard).ok()?)))
             .collect())
     }
 
-    /// Looks through these buckets, from a key to another, until it has found so many rows that are not known, or all.
-    pub(crate) async fn look_over(
+    /// Scans these buckets between two keys until it has found `enough` unnamed rows, or all.
+    pub(crate) async fn scan(
         &self,
         shape: &Shape,
         kind: Kind,
@@ -68,8 +68,8 @@ impl Cassandra {
         (window, from, upto): (&Window, RowKey, RowKey),
         buckets: &[i64],
         enough: usize,
-    ) -> Result<Found> {
-        let mut found = Found { at_once: true, ..Found::default() };
+    ) -> Result<Scanned> {
+        let mut found = Scanned { one_moment: true, ..Scanned::default() };
         let mut queries = 0;
         for bucket in buckets {
             let mut after = from;
@@ -87,7 +87,7 @@ impl Cassandra {
                     upto.writer,
                     PAGE,
                 );
-                let rows = self.link().ask(&self.link().say.row_keys, values).await;
+                let rows = self.link().execute(&self.link().statements.row_keys, values).await;
                 let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
                 queries += 1;
                 let whole = rows.len() < PAGE as usize;
@@ -99,7 +99,7 @@ impl Cassandra {
                     }
                 }
                 if found.rows.len() >= enough {
-                    found.at_once = queries == 1;
+                    found.one_moment = queries == 1;
                     found.end = whole && Some(bucket) == buckets.last();
                     return Ok(found);
                 }
@@ -108,7 +108,7 @@ impl Cassandra {
                 }
             }
         }
-        found.at_once = queries <= 1;
+        found.one_moment = queries <= 1;
         found.end = true;
         Ok(found)
     }

@@ -1,20 +1,21 @@
-//! The tables of a keyspace, which all namespaces in it have in common.
+//! Creates the tables of a keyspace, which all its namespaces share.
 //!
-//! A row is written either always by lightweight transactions or never: the two do not see each other's order.
+//! Each row is written either by lightweight transactions only or without them only: the two kinds of writes
+//! are not ordered among each other.
 
 use std::collections::BTreeMap;
 
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::address::{Address, Replication};
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::link::query;
 use scylla::client::session::Session;
 
-/// The oldest server that can do what is asked of it here.
+/// The oldest Cassandra that is supported.
 const OLDEST: (u32, u32) = (4, 0);
 
-/// Their names and what makes them.
+/// The name and the definition of each table.
 const TABLES: &[(&str, &str)] = &[
     // Topics by name. Lightweight transactions only.
     (
@@ -22,7 +23,8 @@ const TABLES: &[(&str, &str)] = &[
         "(namespace text, name text, uid text, shards int, retention_ms bigint, drops_unread boolean, bucket_ms bigint, \
          settle_ms bigint, keep_s bigint, PRIMARY KEY ((namespace), name))",
     ),
-    // The messages, in packs. Never updated, never deleted: they expire, and whole files of them at a time.
+    // The messages, in packs. Rows are never updated or deleted: they expire, and compaction drops whole
+    // files.
     (
         "log",
         "(topic text, bucket bigint, shard int, kind tinyint, at bigint, seq bigint, writer bigint, many int, bytes int, \
@@ -30,46 +32,48 @@ const TABLES: &[(&str, &str)] = &[
          WITH compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'HOURS', \
          'compaction_window_size': 6} AND gc_grace_seconds = 86400",
     ),
-    // Which partitions of the log there are.
+    // The existing partitions of the log.
     (
         "buckets",
         "(topic text, kind tinyint, bucket bigint, shard int, PRIMARY KEY ((topic, kind), bucket, shard)) \
          WITH gc_grace_seconds = 86400",
     ),
-    // The order in which messages were found, agreed upon by all. Lightweight transactions only.
+    // The order of delivery, which all readers share. Lightweight transactions only.
     (
         "segments",
         "(topic text, shard int, chapter bigint, n bigint, last bigint static, tail blob static, named blob, state blob, \
          PRIMARY KEY ((topic, shard, chapter), n))",
     ),
-    // The last part of that order that was begun.
+    // The latest partition of `segments`, per shard.
     ("chapters", "(topic text, shard int, chapter bigint, PRIMARY KEY ((topic, shard)))"),
-    // Where a message is that may be appended again. Lightweight transactions only.
+    // The place of each message that may be appended again. Lightweight transactions only.
     (
         "ids",
         "(topic text, id blob, shard int, kind tinyint, at bigint, seq bigint, writer bigint, PRIMARY KEY ((topic, id)))",
     ),
-    // Those of them that were acknowledged.
+    // The messages of these that were acknowledged.
     ("sures", "(topic text, id blob, PRIMARY KEY ((topic, id)))"),
-    // Of each topic a number that changes when there are messages.
+    // A number per topic that changes when messages arrive.
     ("pulses", "(namespace text, topic text, number bigint, PRIMARY KEY ((namespace), topic))"),
     // The ledger. Lightweight transactions only.
     (
         "ledger",
         "(namespace text, name text, version bigint, value blob, dead boolean, write blob, PRIMARY KEY ((namespace, name)))",
     ),
-    // The names of its entries, also of some that are gone.
+    // The names of its entries, and of some that were deleted.
     (
         "ledger_names",
-        // A worker that leaves takes its name with it, and everybody who looks around walks over what is left of it.
+        // A worker that leaves deletes its name, and every listing reads the tombstones until they are
+        // purged.
         "(namespace text, name text, PRIMARY KEY ((namespace), name)) WITH gc_grace_seconds = 3600 \
          AND compaction = {'class': 'LeveledCompactionStrategy', 'unchecked_tombstone_compaction': 'true'}",
     ),
 ];
 
-/// Makes the keyspace, if it is to be made, and what is missing in it. Safe to repeat, also by several at once.
-pub(crate) async fn prepare(session: &Session, address: &Address) -> Result<(), Trouble> {
-    fit(session).await?;
+/// Creates the keyspace, if the URL asks for it, and the tables that are missing. Idempotent, also if several
+/// processes do it at once.
+pub(crate) async fn prepare(session: &Session, address: &Address) -> Result<(), Failure> {
+    check_version(session).await?;
     let keyspace = &address.keyspace;
     let there = query(
         session,
@@ -78,11 +82,13 @@ pub(crate) async fn prepare(session: &Session, address: &Address) -> Result<(), 
     );
     if there.await?.no_rows::<(String,)>()? {
         let Some(replication) = &address.replication else {
-            return Err(Trouble::Refused(missing(keyspace)));
+            return Err(Failure::Refused(missing_keyspace(keyspace)));
         };
-        let making =
-            format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {}", written(replication));
-        query(session, &making, ()).await?;
+        let create = format!(
+            "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {}",
+            replication_cql(replication)
+        );
+        query(session, &create, ()).await?;
     }
     let there =
         query(session, "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,));
@@ -95,15 +101,15 @@ pub(crate) async fn prepare(session: &Session, address: &Address) -> Result<(), 
     Ok(())
 }
 
-/// How many nodes hold each row, by datacenter, as far as that can be told.
-pub(crate) async fn copies(session: &Session, keyspace: &str) -> Result<BTreeMap<String, u32>, Trouble> {
+/// The number of replicas in each datacenter, as far as it is known.
+pub(crate) async fn copies(session: &Session, keyspace: &str) -> Result<BTreeMap<String, u32>, Failure> {
     let text = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
     let rows: Vec<(BTreeMap<String, String>,)> = query(session, text, (keyspace,)).await?.rows()?;
     let factors = rows.into_iter().flat_map(|(map,)| map).filter(|(name, _)| name != "class");
     Ok(factors.filter_map(|(name, factor)| Some((name, factor.parse().ok()?))).collect())
 }
 
-fn missing(keyspace: &str) -> Error {
+fn missing_keyspace(keyspace: &str) -> Error {
     Error::new(
         ErrorKind::Invalid,
         format!(
@@ -113,7 +119,7 @@ fn missing(keyspace: &str) -> Error {
     )
 }
 
-fn written(replication: &Replication) -> String {
+fn replication_cql(replication: &Replication) -> String {
     let class = "'class': 'NetworkTopologyStrategy'";
     match replication {
         Replication::Everywhere(copies) => format!("{{{class}, 'replication_factor': {copies}}}"),
@@ -125,19 +131,19 @@ fn written(replication: &Replication) -> String {
 }
 
 /// Refuses a server that is too old.
-async fn fit(session: &Session) -> Result<(), Trouble> {
+async fn check_version(session: &Session) -> Result<(), Failure> {
     let rows: Vec<(String,)> =
         query(session, "SELECT release_version FROM system.local", ()).await?.rows()?;
     let version = rows.into_iter().next().map(|(version,)| version).unwrap_or_default();
-    // ScyllaDB says that it is an old Cassandra.
+    // ScyllaDB reports the version of an old Cassandra.
     let scylla = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system' AND table_name = 'scylla_local'";
-    if is_fit(&version) || !query(session, scylla, ()).await?.no_rows::<(String,)>()? {
+    if is_supported(&version) || !query(session, scylla, ()).await?.no_rows::<(String,)>()? {
         return Ok(());
     }
-    Err(Trouble::Refused(too_old(&version)))
+    Err(Failure::Refused(too_old(&version)))
 }
 
-fn is_fit(version: &str) -> bool {
+fn is_supported(version: &str) -> bool {
     let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST
 }
@@ -146,7 +152,7 @@ fn too_old(version: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "the server is Cassandra {version}, and {}.{} is the oldest that will do: upgrade it",
+            "the server is Cassandra {version}, and {}.{} is the oldest supported version: upgrade it",
             OLDEST.0, OLDEST.1
         ),
     )
@@ -166,7 +172,7 @@ mod tests {
             ("3.11.19", false),
             ("", false),
         ] {
-            assert_eq!(is_fit(version), will_do, "{version}");
+            assert_eq!(is_supported(version), will_do, "{version}");
         }
         let error = too_old("3.11.19");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -175,9 +181,9 @@ mod tests {
 
     #[test]
     fn replication_is_written_as_the_server_reads_it() {
-        let everywhere = written(&Replication::Everywhere(3));
+        let everywhere = replication_cql(&Replication::Everywhere(3));
         assert_eq!(everywhere, "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}");
         let each = Replication::PerDatacenter(vec![("a".into(), 3), ("b".into(), 2)]);
-        assert_eq!(written(&each), "{'class': 'NetworkTopologyStrategy', 'a': 3, 'b': 2}");
+        assert_eq!(replication_cql(&each), "{'class': 'NetworkTopologyStrategy', 'a': 3, 'b': 2}");
     }
 }

@@ -1,28 +1,28 @@
-//! Adding to a shard's order: finding rows that no segment names, and naming them in the next.
+//! Extends a shard's order: finds rows that no segment names, and names them in the next one.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join;
-use sawmill::Result;
+use sawmill_engine::Result;
 
 use crate::error::corrupt;
 use crate::row::{Kind, Named, RowKey};
-use crate::segment::{CHAPTER, MOST_NAMED, Segment, State};
+use crate::segment::{CHAPTER, MAX_NAMED, Segment, State};
 use crate::store::{Cassandra, read};
 use crate::tail::Tail;
 use crate::topics::Shape;
 
 /// How many segments are read at a time.
-const SOME: i32 = 16;
-/// How many are read back at a time where more and more are wanted.
-const MANY: i32 = 256;
-/// Who is so many segments behind learns the end anew, instead of all that lies between.
-const FAR: u64 = 4 * SOME as u64;
-/// How often a look is repeated that others disturb, before it is left to the next one.
+const PAGE: i32 = 16;
+/// The most segments that are read back at a time.
+const MAX_PAGE: i32 = 256;
+/// A tail that is this many segments behind is loaded anew instead of reading all segments between.
+const RELOAD_DISTANCE: u64 = 4 * PAGE as u64;
+/// How often a scan is repeated that conflicts with others, before it is left to the next call.
 const TRIES: usize = 6;
-/// Segments outlive the rows that they name, by so many seconds.
-const LONGER: i32 = 86_400;
+/// How many seconds segments outlive the rows that they name.
+const EXTRA_TTL_S: i32 = 86_400;
 
 type Row = (i64, Bytes, Bytes);
 
@@ -35,20 +35,21 @@ fn chapter(n: u64) -> i64 {
 }
 
 impl Cassandra {
-    /// Learns where the shard ends, if that is not known yet.
+    /// Loads the end of the shard, unless it is loaded.
     pub(crate) async fn load(&self, shape: &Shape, shard: u16, tail: &mut Tail) -> Result<()> {
         if tail.loaded {
             return Ok(());
         }
         let shard_number = i32::from(shard);
-        let chapters = self.link().ask(&self.link().say.chapter_get, (&shape.uid, shard_number)).await;
+        let chapters =
+            self.link().execute(&self.link().statements.chapter_get, (&shape.uid, shard_number)).await;
         let chapters: Vec<(i64,)> = read(chapters.and_then(crate::link::Answer::rows))?;
         let begun = chapters.first().map_or(0, |(chapter,)| *chapter);
         let mut fresh = Tail::default();
-        // A chapter is announced before its first segment is there.
+        // A chapter is recorded before its first segment is written, so it may still be empty.
         for chapter in (begun.saturating_sub(1)..=begun).rev().filter(|chapter| *chapter >= 0) {
             let values = (&shape.uid, shard_number, chapter);
-            let rows = self.link().ask(&self.link().say.segment_tail, values).await;
+            let rows = self.link().execute(&self.link().statements.segment_tail, values).await;
             let rows: Vec<(Option<i64>, Option<Bytes>)> = read(rows.and_then(crate::link::Answer::rows))?;
             if let Some((Some(last), Some(state))) = rows.into_iter().next() {
                 let odd = || corrupt(format!("an end of shard {shard} that cannot be read"));
@@ -63,23 +64,23 @@ impl Cassandra {
         Ok(())
     }
 
-    /// Learns anew where the shard ends.
+    /// Loads the end of the shard anew.
     async fn reload(&self, shape: &Shape, shard: u16, tail: &mut Tail) -> Result<()> {
         tail.loaded = false;
         self.load(shape, shard, tail).await
     }
 
-    /// Reads back the segments that name rows which are still looked over.
+    /// Reads back the segments that name rows in the open windows.
     async fn recall(&self, shape: &Shape, shard: u16, tail: &mut Tail) -> Result<()> {
-        let (mut wanted, mut some) = (tail.to_recall(), SOME);
+        let (mut wanted, mut some) = (tail.to_recall(), PAGE);
         while let Some(upto @ 1..) = wanted.into_iter().max() {
             let values = (&shape.uid, i32::from(shard), chapter(upto), upto as i64, some);
-            // A busy topic has thousands of them in its window, a quiet one a few.
-            some = (4 * some).min(MANY);
-            let rows = self.link().ask(&self.link().say.segment_back, values).await;
+            // A busy topic has thousands of segments in its window, a quiet one a few.
+            some = (4 * some).min(MAX_PAGE);
+            let rows = self.link().execute(&self.link().statements.segment_back, values).await;
             let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
             if rows.is_empty() {
-                // It has expired, and with it all before it and what they name.
+                // The segment has expired, and so have all earlier ones and the rows that they name.
                 break;
             }
             for row in rows {
@@ -89,35 +90,35 @@ impl Cassandra {
         Ok(())
     }
 
-    /// Learns of segments that others have added.
+    /// Reads the segments that others have added; with serial reads if `serial` is true.
     pub(crate) async fn catch_up(
         &self,
         shape: &Shape,
         shard: u16,
         tail: &mut Tail,
-        surely: bool,
+        serial: bool,
     ) -> Result<()> {
         self.load(shape, shard, tail).await?;
         let (began, mut may_reload) = (tail.n, true);
         loop {
             let before = tail.n;
-            for segment in self.segments_after(shape, shard, tail.n, surely).await? {
+            for segment in self.segments_after(shape, shard, tail.n, serial).await? {
                 tail.extend(segment);
             }
             if tail.n == before {
                 return Ok(());
             }
-            if may_reload && tail.n - began >= FAR {
+            if may_reload && tail.n - began >= RELOAD_DISTANCE {
                 self.reload(shape, shard, tail).await?;
                 may_reload = false;
             }
         }
     }
 
-    /// Learns of segments up to this number, of which somebody has said that it is there.
-    pub(crate) async fn reach(&self, shape: &Shape, shard: u16, tail: &mut Tail, n: u64) -> Result<()> {
+    /// Reads the segments up to this number, which a position shows to exist.
+    pub(crate) async fn catch_up_to(&self, shape: &Shape, shard: u16, tail: &mut Tail, n: u64) -> Result<()> {
         self.load(shape, shard, tail).await?;
-        while tail.n < n && n - tail.n <= FAR {
+        while tail.n < n && n - tail.n <= RELOAD_DISTANCE {
             let added = self.segments_after(shape, shard, tail.n, false).await?;
             if added.is_empty() {
                 break;
@@ -125,7 +126,7 @@ impl Cassandra {
             added.into_iter().for_each(|segment| tail.extend(segment));
         }
         if tail.n < n {
-            // It is far, or what lies between has expired.
+            // It is too far ahead, or the segments between have expired.
             self.reload(shape, shard, tail).await?;
         }
         Ok(())
@@ -137,17 +138,17 @@ impl Cassandra {
         shape: &Shape,
         shard: u16,
         n: u64,
-        surely: bool,
+        serial: bool,
     ) -> Result<Vec<Segment>> {
-        let statements = &self.link().say;
-        let statement = if surely { &statements.segment_after_sure } else { &statements.segment_after };
-        let values = (&shape.uid, i32::from(shard), chapter(n + 1), n as i64, SOME);
-        let rows = self.link().ask(statement, values).await;
+        let statements = &self.link().statements;
+        let statement = if serial { &statements.segment_after_serial } else { &statements.segment_after };
+        let values = (&shape.uid, i32::from(shard), chapter(n + 1), n as i64, PAGE);
+        let rows = self.link().execute(statement, values).await;
         let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
         rows.into_iter().map(segment_of).collect()
     }
 
-    /// Some segments from this number on, as far as they are known.
+    /// Some segments from this number on, up to the end of `tail`.
     pub(crate) async fn segments_from(
         &self,
         shape: &Shape,
@@ -160,7 +161,8 @@ impl Cassandra {
             return Ok(tail.recent.iter().skip_while(|segment| segment.n < n).cloned().collect());
         }
         let mut found = self.first_from(shape, shard, tail, n).await?;
-        // The last of its chapter, which may be used up: then who reads would never come to the next.
+        // One segment may be the last of its chapter and used up; without the next one a reader would stop
+        // there.
         if let [last] = &found[..]
             && last.n < tail.n
         {
@@ -175,7 +177,7 @@ impl Cassandra {
         if !found.is_empty() {
             return Ok(found);
         }
-        // Segments expire in their order: of the chapters after the one that has none, the first is wanted that has some.
+        // Segments expire in their order, so a binary search finds the first chapter that has any left.
         let (mut without, mut with) = (chapter(n), chapter(tail.n) + 1);
         while without + 1 < with {
             let middle = without + (with - without) / 2;
@@ -189,7 +191,7 @@ impl Cassandra {
         Ok(found)
     }
 
-    /// The first segments of a chapter from this number on, as far as they are known.
+    /// The first segments of a chapter from this number on, up to the end of `tail`.
     async fn segments_in(
         &self,
         shape: &Shape,
@@ -198,39 +200,42 @@ impl Cassandra {
         chapter: i64,
         n: u64,
     ) -> Result<Vec<Arc<Segment>>> {
-        let values = (&shape.uid, i32::from(shard), chapter, n as i64 - 1, SOME);
-        let rows = self.link().ask(&self.link().say.segment_after, values).await;
+        let values = (&shape.uid, i32::from(shard), chapter, n as i64 - 1, PAGE);
+        let rows = self.link().execute(&self.link().statements.segment_after, values).await;
         let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
         let known = rows.into_iter().filter(|(m, ..)| *m as u64 <= tail.n);
         known.map(|row| segment_of(row).map(Arc::new)).collect()
     }
 
-    /// Names rows that are ready and that no segment names. True if there are more segments than before.
+    /// Names ready rows that no segment names. Returns true if there are more segments than before.
     pub(crate) async fn seal_ready(&self, shape: &Shape, shard: u16, tail: &mut Tail) -> Result<bool> {
         self.load(shape, shard, tail).await?;
-        let mut well = false;
+        let mut full_scan = false;
         for _ in 0..TRIES {
             let (now, wall) = (self.env().now(), self.wall());
-            let near = if well { None } else { tail.windows[0].near(now, shape.settle()) };
-            let from = near.unwrap_or(tail.windows[0].low);
-            let (added, agreed) =
-                join(self.segments_after(shape, shard, tail.n, false), self.agreed(shape, shard, tail, from))
-                    .await;
-            let (added, (rows, end)) = (added?, agreed?);
+            let quick_from =
+                if full_scan { None } else { tail.windows[0].quick_scan_start(now, shape.settle()) };
+            let from = quick_from.unwrap_or(tail.windows[0].low);
+            let (added, gapless_rows) = join(
+                self.segments_after(shape, shard, tail.n, false),
+                self.gapless_rows(shape, shard, tail, from),
+            )
+            .await;
+            let (added, (rows, end)) = (added?, gapless_rows?);
             if !added.is_empty() {
                 added.into_iter().for_each(|segment| tail.extend(segment));
                 tail.more = true;
                 return Ok(true);
             }
-            if near.is_some() && rows.iter().any(|row| row.slow) {
-                well = true;
+            if quick_from.is_some() && rows.iter().any(|row| row.slow) {
+                full_scan = true;
                 continue;
             }
             let window = tail.window(Kind::Ready);
-            if near.is_none() && end {
-                window.looked_well(now, wall);
+            if quick_from.is_none() && end {
+                window.full_scan_done(now, wall);
             }
-            let settled = match near {
+            let settled = match quick_from {
                 None => RowKey::end_of(wall - shape.settle()),
                 Some(_) => window.settled(shape.settle()),
             };
@@ -242,7 +247,7 @@ impl Cassandra {
                 }
                 continue;
             };
-            window.found_behind(wall - first.key.at);
+            window.record_lag(wall - first.key.at);
             let before = tail.n;
             let whole = self.seal(shape, shard, tail, Kind::Ready, rows, settled).await?;
             tail.more = !(whole && end);
@@ -254,9 +259,10 @@ impl Cassandra {
         Ok(false)
     }
 
-    /// Rows that are ready, such that none is missing that was acknowledged before one of them was pushed: what was seen at one
-    /// moment, or twice. With it, whether there is nothing more.
-    async fn agreed(
+    /// Returns ready rows without a gap: no row is missing that was acknowledged before one of them was
+    /// pushed. One query on an unreplicated keyspace shows that; otherwise two scans must agree. Also returns
+    /// whether there are no more rows.
+    async fn gapless_rows(
         &self,
         shape: &Shape,
         shard: u16,
@@ -265,14 +271,14 @@ impl Cassandra {
     ) -> Result<(Vec<Named>, bool)> {
         let upto = self.wall() + shape.slack();
         let buckets = self.buckets(shape, Kind::Ready, shard, &from, upto.max(from.at)).await?;
-        let look =
-            || self.look_over(shape, Kind::Ready, shard, (&tail.windows[0], from, RowKey::LAST), &buckets, 1);
-        let mut first = look().await?;
+        let scan =
+            || self.scan(shape, Kind::Ready, shard, (&tail.windows[0], from, RowKey::LAST), &buckets, 1);
+        let mut first = scan().await?;
         for _ in 0..TRIES {
-            if first.rows.is_empty() || (first.at_once && !self.link().replicated) {
+            if first.rows.is_empty() || (first.one_moment && !self.link().replicated) {
                 return Ok((first.rows, first.end));
             }
-            let second = look().await?;
+            let second = scan().await?;
             let same = first.rows.iter().zip(&second.rows).take_while(|(a, b)| a == b).count();
             if same > 0 {
                 let end = second.end && same == second.rows.len();
@@ -284,8 +290,8 @@ impl Cassandra {
         Ok((Vec::new(), false))
     }
 
-    /// Names these rows, in the next segment; up to `settled` nothing will arrive any more. True if all of them are named now; if another
-    /// was faster, it is learned what they have named.
+    /// Names these rows in the next segment. No rows up to `settled` will arrive any more. Returns true if
+    /// all of them are named now; if another worker was faster, reads its segment instead.
     pub(crate) async fn seal(
         &self,
         shape: &Shape,
@@ -297,12 +303,12 @@ impl Cassandra {
     ) -> Result<bool> {
         let window = tail.window(kind);
         rows.retain(|row| !window.knows(&row.key));
-        let whole = rows.len() <= MOST_NAMED;
-        rows.truncate(MOST_NAMED);
+        let whole = rows.len() <= MAX_NAMED;
+        rows.truncate(MAX_NAMED);
         let Some(last) = rows.last() else { return Ok(true) };
         let low = last.key.min(settled);
         let segment = tail.next(kind, rows, low);
-        match self.decide(shape, shard, tail, &segment).await {
+        match self.add_segment(shape, shard, tail, &segment).await {
             Ok(true) => {
                 tail.extend(segment);
                 Ok(whole)
@@ -311,43 +317,43 @@ impl Cassandra {
                 let before = tail.n;
                 self.catch_up(shape, shard, tail, false).await?;
                 if tail.n == before {
-                    // There is a segment more, and it is not to be found: it has expired.
+                    // Another segment exists, but it has expired.
                     self.reload(shape, shard, tail).await?;
                 }
                 Ok(false)
             }
-            Err(trouble) if trouble.is_unknown() => {
-                // Whoever has added the next segment, if anybody has: it is as good as ours.
+            Err(failure) if failure.is_unknown() => {
+                // If the next segment was added, by this worker or another, it serves as well.
                 self.catch_up(shape, shard, tail, true).await?;
                 Ok(false)
             }
-            Err(trouble) => Err(trouble.into()),
+            Err(failure) => Err(failure.into()),
         }
     }
 
-    async fn decide(
+    async fn add_segment(
         &self,
         shape: &Shape,
         shard: u16,
         tail: &Tail,
         segment: &Segment,
-    ) -> std::result::Result<bool, crate::error::Trouble> {
+    ) -> std::result::Result<bool, crate::error::Failure> {
         let (n, chapter, shard) = (segment.n as i64, chapter(segment.n), i32::from(shard));
         let begins = segment.n.is_multiple_of(CHAPTER);
         if begins {
-            // Of several such writes the one with the highest number stays.
+            // The chapter is also the write timestamp, so the highest one stays.
             let values = (&shape.uid, shard, chapter, chapter);
-            self.link().ask(&self.link().say.chapter_set, values).await?;
+            self.link().execute(&self.link().statements.chapter_set, values).await?;
         }
         let expected = (tail.n > 0 && !begins).then_some(tail.n as i64);
         let (named, state) = segment.encode();
         let wall = self.wall();
         let ttl = match shape.ttl(wall, wall) {
             0 => 0,
-            ttl => ttl.saturating_add(LONGER),
+            ttl => ttl.saturating_add(EXTRA_TTL_S),
         };
         let mark = (n, &state, &shape.uid, shard, chapter, expected);
         let add = (&shape.uid, shard, chapter, n, &named, &state, ttl);
-        self.link().decide_segment(mark, add).await
+        self.link().transact_segment(mark, add).await
     }
 }

@@ -1,43 +1,44 @@
-//! Segments: the order of a shard, agreed upon a piece at a time.
+//! Segments fix the order of a shard, a piece at a time.
 //!
-//! Writes arrive out of order, so the times of rows cannot be an order of delivery: what arrives late would come before what was handed out.
-//! Whoever reads a shard and finds rows that no segment names, names them in the next segment, by a lightweight transaction. From then on they
-//! have a number, the same for everybody, and nothing comes before them any more. A position is a place in that numbering.
+//! Writes arrive out of order, so the times of rows cannot be the order of delivery: a late row would come
+//! before rows that were already delivered. A reader that finds rows that no segment names adds the next
+//! segment with their names, by a lightweight transaction. From then on these rows have a number that is the
+//! same for all readers, and no row comes before them any more. A position is a place in this numbering.
 
 use bytes::{Buf, BufMut};
-use sawmill::log::{Position, Span};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::storage::{Position, Span};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::row::{Kind, Named, RowKey};
 
 /// How many segments share a partition.
 pub(crate) const CHAPTER: u64 = 1000;
-/// The most rows that one segment names: it is one small write.
-pub(crate) const MOST_NAMED: usize = 512;
+/// The most rows that one segment names, which keeps it a small write.
+pub(crate) const MAX_NAMED: usize = 512;
 
 const FORMAT: u8 = 2;
 
-/// Some rows, in the order in which they are delivered.
+/// Some rows, in their order of delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Its number; the first has 1.
+    /// The number of the segment, from 1.
     pub(crate) n: u64,
     pub(crate) named: Vec<Named>,
     pub(crate) state: State,
 }
 
-/// What is true once a segment is there.
+/// The state of the shard after a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
-    /// How many messages all segments name.
+    /// The number of messages that all segments up to this one name.
     pub(crate) total: u64,
-    /// Of each kind: all rows up to here are named, and none will arrive any more.
+    /// Per kind: all rows up to here are named, and none will arrive any more.
     pub(crate) low: [RowKey; 2],
-    /// Of each kind: the latest time of a row that is named.
+    /// Per kind: the latest time of a named row.
     pub(crate) high: [i64; 2],
-    /// Of each kind: the last segment that names a row of it; 0 if none does.
+    /// Per kind: the last segment that names such a row; 0 if none does.
     pub(crate) latest: [u64; 2],
-    /// When the youngest message that is named was created.
+    /// The latest creation time of the named messages.
     pub(crate) created: i64,
 }
 
@@ -52,18 +53,18 @@ impl Segment {
         self.named.iter().map(|named| u64::from(named.many)).sum()
     }
 
-    /// How many messages come before it.
+    /// The number of messages before this segment.
     pub(crate) fn before(&self) -> u64 {
         self.state.total.saturating_sub(self.many())
     }
 
-    /// How many of its messages come before this row, if it names it.
+    /// The number of messages before this row in the segment, if the segment names it.
     pub(crate) fn before_row(&self, kind: Kind, key: RowKey) -> Option<u32> {
         let nth = self.named.iter().position(|row| row.kind == kind && row.key == key)?;
         Some(self.named[..nth].iter().map(|row| row.many).sum())
     }
 
-    /// As it is stored, but for its number.
+    /// Encodes the segment, without its number.
     pub(crate) fn encode(&self) -> (Vec<u8>, Vec<u8>) {
         let mut out = vec![FORMAT];
         for named in &self.named {
@@ -76,7 +77,7 @@ impl Segment {
         (out, self.state.encode())
     }
 
-    /// What was stored; none if this is nothing that was.
+    /// Decodes a segment; `None` if it is malformed.
     pub(crate) fn decode(n: i64, mut named: &[u8], state: &[u8]) -> Option<Self> {
         let n = u64::try_from(n).ok()?;
         if named.try_get_u8().ok()? != FORMAT {
@@ -139,7 +140,7 @@ fn key(bytes: &mut &[u8]) -> Option<RowKey> {
     })
 }
 
-/// A place between two messages: in which segment, and after how many messages of it.
+/// A place between two messages: a segment, and the number of its messages before the place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Place {
     pub(crate) n: u64,
@@ -179,15 +180,15 @@ fn foreign(what: &dyn std::fmt::Debug) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what:?} was made by another engine"))
 }
 
-/// What lies between two places, and how much it is.
+/// The messages between two places, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct PlaceRange {
     pub(crate) from: Place,
     pub(crate) upto: Place,
     pub(crate) many: usize,
 }
 
-impl Stretch {
+impl PlaceRange {
     pub(crate) fn span(self) -> Span {
         let mut out = Vec::new();
         self.from.put(&mut out);
@@ -235,9 +236,9 @@ mod tests {
             assert_eq!(Place::of(&place.position()).unwrap(), place);
         }
         assert_eq!(Place::default().position(), Position::default());
-        let stretch = Stretch { from: Place { n: 1, after: 2 }, upto: Place { n: 3, after: 4 }, many: 5 };
-        assert_eq!(Stretch::of(&stretch.span()).unwrap(), stretch);
+        let range = PlaceRange { from: Place { n: 1, after: 2 }, upto: Place { n: 3, after: 4 }, many: 5 };
+        assert_eq!(PlaceRange::of(&range.span()).unwrap(), range);
         assert!(Place::of(&Position::new(vec![1; 8])).is_err());
-        assert!(Stretch::of(&Span::from_range(1, 2, 3)).is_err());
+        assert!(PlaceRange::of(&Span::from_range(1, 2, 3)).is_err());
     }
 }

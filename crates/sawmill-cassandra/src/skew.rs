@@ -1,16 +1,18 @@
-//! How far this machine's clock is from a node's. Rows lie by time: who is further off than the settle window allows would push where nobody looks
-//! any more, or look where nobody has pushed yet, and messages would be lost without a word.
+//! Checks the clock skew between this machine and a node. Rows are ordered by time: a machine whose clock is
+//! off by more than the settle window allows would push where readers have already passed, or read past rows
+//! that others have yet to push, and messages would be lost silently.
 
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::runtime::Env;
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::link::{Answer, Link};
 use crate::row::from_time;
 use crate::store::read;
 
-/// Refuses to work with clocks that are further apart than two may be that are each a fifth of the window off; warns if one must be.
+/// Fails if the skew is larger than that of two clocks that are each off by a fifth of the window. Warns if
+/// one of them must be off by more than that.
 pub(crate) async fn check(link: &Link, env: &Env, settle: Duration) -> Result<()> {
     let before = from_time(env.wall());
     let clock = link.query("SELECT toUnixTimestamp(now()) FROM system.local").await;
@@ -26,13 +28,13 @@ pub(crate) async fn check(link: &Link, env: &Env, settle: Duration) -> Result<()
         tracing::warn!(
             apart,
             most,
-            "this machine's clock and a node's are too many milliseconds apart; set them right"
+            "the clocks of this machine and of a node are too many milliseconds apart; set them right"
         );
     }
     Ok(())
 }
 
-/// How far a time is from all that lies between two others.
+/// The distance from a time to an interval.
 fn apart(time: i64, before: i64, after: i64) -> i64 {
     time.saturating_sub(after).max(before.saturating_sub(time)).max(0)
 }

@@ -1,46 +1,45 @@
-//! Times for what is pushed: microseconds by the clock of who pushes, each used once and each later than the one before.
+//! Assigns times to rows: microseconds by the clock of the process that pushes, unique and ascending.
 
 use std::sync::{Arc, LazyLock, Mutex};
 
-use sawmill::clock::Moment;
-use sawmill::env::Env;
+use sawmill_engine::runtime::{Env, Moment};
 
-/// How far the steady clock may have gone from the wall's before they are brought together again, in microseconds.
+/// How far the monotonic clock may drift from the wall clock before it is set anew, in microseconds.
 const APART: i64 = 2_000;
 
-/// Gives out times. Clones give out from the same.
+/// Assigns unique, ascending times. Clones share one sequence.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stamps(Arc<Mutex<Given>>);
 
 #[derive(Debug, Default)]
 struct Given {
     last: i64,
-    /// What the wall clock is ahead of the steady one, which knows more than milliseconds.
+    /// The offset of the wall clock from the monotonic one, which is finer than milliseconds.
     ahead: Option<i64>,
-    /// Until when what is pushed comes soon after a push that took long.
+    /// Until when rows are marked as following a slow push.
     slow_until: Moment,
 }
 
 impl Stamps {
-    /// Those that all have in common who go by the machine's clock in this process: what one has pushed before another comes
-    /// before it.
+    /// The sequence that all stores of this process share that use the machine's clock: their rows sort in
+    /// the order in which they were pushed.
     pub(crate) fn of_process() -> Self {
         static STAMPS: LazyLock<Stamps> = LazyLock::new(Stamps::default);
         STAMPS.clone()
     }
 
-    /// A push took so long that what it pushed may be found later than what is pushed next.
+    /// Records a push that took so long that its rows may be found later than rows pushed after it.
     pub(crate) fn was_slow(&self, until: Moment) {
         let mut given = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         given.slow_until = given.slow_until.max(until);
     }
 
-    /// Whether there was such a push not long ago.
+    /// Whether there was a slow push recently.
     pub(crate) fn is_after_slow(&self, now: Moment) -> bool {
         now < self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).slow_until
     }
 
-    /// The first of so many times that follow one another.
+    /// Reserves `many` successive times and returns the first.
     pub(crate) fn take(&self, env: &Env, many: usize) -> i64 {
         let wall = i64::try_from(env.wall().as_millis()).unwrap_or(i64::MAX / 1000).saturating_mul(1000);
         let steady = i64::try_from(env.now().since(Moment::default()).as_micros()).unwrap_or_default();

@@ -1,31 +1,31 @@
-//! An open keyspace, shared by everybody who holds it.
+//! The open store: one connection to a keyspace with the caches that all clones share.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard};
 
-use sawmill::bells::Bells;
-use sawmill::engine::{Namespace, StoreUrl};
-use sawmill::env::Env;
-use sawmill::{Error, Result};
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Namespace, Notifier, StoreUrl};
+use sawmill_engine::{Error, Result};
 use tokio::sync::Mutex;
 
-use crate::address::{Address, Making};
-use crate::error::{Trouble, of_read};
+use crate::address::{Address, TopicDefaults};
+use crate::error::{Failure, of_read};
 use crate::link::Link;
-use crate::pulse::{self, Pulse};
+use crate::remote_notifier::{self, RemoteNotifier};
 use crate::row::Kind;
 use crate::skew;
 use crate::stamp::Stamps;
 use crate::tail::Tail;
 use crate::topics::Shape;
 
-/// The ends of shards, by topic.
+/// The ends of shards, by topic and shard.
 type Tails = HashMap<(String, u16), Arc<Mutex<Tail>>>;
-/// A bucket of a topic that is known to be listed.
+/// A bucket that is known to be listed.
 pub(crate) type Listed = (String, Kind, i64, u16);
 
-/// A log and a ledger in a keyspace. Clones share it; its connections are closed when the last of them is dropped.
+/// A log and a ledger in a keyspace. Clones share its connections, which are closed when the last clone is
+/// dropped.
 #[derive(Clone)]
 pub struct Cassandra {
     open: Arc<Open>,
@@ -34,12 +34,12 @@ pub struct Cassandra {
 pub(crate) struct Open {
     pub(crate) namespace: Namespace,
     pub(crate) link: Link,
-    making: Making,
-    pub(crate) bells: Arc<Bells>,
-    pub(crate) pulse: Arc<Pulse>,
+    topic_defaults: TopicDefaults,
+    pub(crate) notifier: Arc<Notifier>,
+    pub(crate) remote_notifier: Arc<RemoteNotifier>,
     pub(crate) env: Env,
     stamps: Stamps,
-    /// Tells this store's rows from those of others that were pushed in the same microsecond.
+    /// Distinguishes this store's rows from others that were pushed in the same microsecond.
     writer: i64,
     shapes: StdMutex<HashMap<String, Arc<Shape>>>,
     tails: StdMutex<Tails>,
@@ -47,30 +47,30 @@ pub(crate) struct Open {
 }
 
 impl Cassandra {
-    /// Connects, and makes the tables if they are missing.
+    /// Connects, and creates the tables that are missing.
     pub async fn open(url: &StoreUrl, namespace: &Namespace) -> Result<Self> {
         Self::open_with(url, namespace, Env::system(), Stamps::of_process()).await
     }
 
-    /// The same, going by another clock than the machine's: for trying out clocks that are wrong.
+    /// Opens a store with another clock than the machine's, for tests with wrong clocks.
     pub async fn open_in(url: &StoreUrl, namespace: &Namespace, env: Env) -> Result<Self> {
         Self::open_with(url, namespace, env, Stamps::default()).await
     }
 
     async fn open_with(url: &StoreUrl, namespace: &Namespace, env: Env, stamps: Stamps) -> Result<Self> {
         let address = Address::of(url)?;
-        let told = |error: Error| Error::new(error.kind(), format!("{url}: {error}"));
-        let link = Link::open(&address).await.map_err(|trouble| told(of_read(trouble)))?;
-        skew::check(&link, &env, address.making.settle).await.map_err(told)?;
+        let with_url = |error: Error| Error::new(error.kind(), format!("{url}: {error}"));
+        let link = Link::open(&address).await.map_err(|failure| with_url(of_read(failure)))?;
+        skew::check(&link, &env, address.topic_defaults.settle).await.map_err(with_url)?;
         let place =
             format!("cassandra://{}/{} {}", address.nodes.join(","), address.keyspace, namespace.as_str());
         let open = Open {
             namespace: namespace.clone(),
             link,
-            making: address.making,
-            bells: Bells::of(place),
-            pulse: Arc::default(),
-            writer: env.dice().roll() as i64,
+            topic_defaults: address.topic_defaults,
+            notifier: Notifier::of(place),
+            remote_notifier: Arc::default(),
+            writer: env.rng().next_u64() as i64,
             env,
             stamps,
             shapes: StdMutex::default(),
@@ -78,7 +78,7 @@ impl Cassandra {
             listed: StdMutex::default(),
         };
         let open = Arc::new(open);
-        pulse::start(&open);
+        remote_notifier::start(&open);
         Ok(Self { open })
     }
 
@@ -90,18 +90,18 @@ impl Cassandra {
         self.open.namespace.as_str()
     }
 
-    pub(crate) fn making(&self) -> Making {
-        self.open.making
+    pub(crate) fn topic_defaults(&self) -> TopicDefaults {
+        self.open.topic_defaults
     }
 
-    pub(crate) fn bells(&self) -> &Bells {
-        &self.open.bells
+    pub(crate) fn notifier(&self) -> &Notifier {
+        &self.open.notifier
     }
 
-    /// There are messages of this topic: tells it to all who wait for them.
-    pub(crate) fn tell(&self, uid: &str) {
-        self.open.bells.ring_messages();
-        self.open.pulse.tell(uid);
+    /// Notifies all readers, in this process and others, of messages in this topic.
+    pub(crate) fn notify_topic(&self, uid: &str) {
+        self.open.notifier.notify_messages();
+        self.open.remote_notifier.notify(uid);
     }
 
     pub(crate) fn env(&self) -> &Env {
@@ -112,7 +112,7 @@ impl Cassandra {
         self.open.writer
     }
 
-    /// The first of so many times that follow one another, in microseconds.
+    /// Reserves `many` successive times, in microseconds, and returns the first.
     pub(crate) fn stamp(&self, many: usize) -> i64 {
         self.open.stamps.take(&self.open.env, many)
     }
@@ -121,7 +121,7 @@ impl Cassandra {
         &self.open.stamps
     }
 
-    /// Now, in milliseconds.
+    /// The wall clock, in milliseconds.
     pub(crate) fn wall(&self) -> i64 {
         crate::row::from_time(self.open.env.wall())
     }
@@ -134,13 +134,13 @@ impl Cassandra {
         self.open.listed.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The end of a shard, for one at a time.
+    /// The end of a shard, which one task at a time may use.
     pub(crate) fn tail(&self, shape: &Shape, shard: u16) -> Arc<Mutex<Tail>> {
         let mut tails = self.open.tails.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         tails.entry((shape.uid.clone(), shard)).or_default().clone()
     }
 
-    /// Nothing of this topic is needed any more.
+    /// Drops everything that is cached of a topic.
     pub(crate) fn forget(&self, uid: &str) {
         self.shapes().remove(uid);
         let mut tails = self.open.tails.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -148,10 +148,10 @@ impl Cassandra {
     }
 }
 
-/// Its tasks hear of it.
+/// Ends the tasks of the store.
 impl Drop for Open {
     fn drop(&mut self) {
-        self.pulse.end();
+        self.remote_notifier.wake();
     }
 }
 
@@ -161,7 +161,7 @@ impl fmt::Debug for Cassandra {
     }
 }
 
-/// What a read gives, or its error.
-pub(crate) fn read<T>(answer: Result<T, Trouble>) -> Result<T> {
+/// Converts the failure of a read.
+pub(crate) fn read<T>(answer: Result<T, Failure>) -> Result<T> {
     answer.map_err(of_read)
 }

@@ -1,40 +1,40 @@
-//! The end of a shard's order, as far as it is known here: what the last segments name, and from where on rows must be looked over
-//! because some may still arrive.
+//! The end of a shard's order as this process knows it: the last segments, and the windows of rows that must
+//! be scanned because more rows may still arrive in them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::clock::Moment;
+use sawmill_engine::runtime::Moment;
 
 use crate::row::{Kind, Named, RowKey};
 use crate::segment::{Segment, State};
 
-/// So few rows are always looked over all.
+/// A window with fewer named rows than this always gets a full scan.
 const FEW: usize = 200;
-/// How often all rows are looked over that may still arrive, however late.
-const LOOK_WELL_EVERY: Duration = Duration::from_millis(250);
-/// How many segments are kept at hand.
+/// The interval between full scans of a window, which find even the latest rows.
+const FULL_SCAN_INTERVAL: Duration = Duration::from_millis(250);
+/// How many segments are cached.
 const RECENT: usize = 64;
 
-/// What is known of a shard's end.
+/// The end of a shard's order.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    /// False until it was read from the store.
+    /// False until it has been loaded from the store.
     pub(crate) loaded: bool,
     /// The number of the last segment.
     pub(crate) n: u64,
     pub(crate) total: u64,
-    /// When the youngest message that is named was created.
+    /// The latest creation time of the named messages.
     pub(crate) created: i64,
     pub(crate) windows: [Window; 2],
-    /// The last segments, one after another.
+    /// The last segments, without gaps.
     pub(crate) recent: VecDeque<Arc<Segment>>,
-    /// There may be rows that no segment names, as far as the last look saw.
+    /// Whether there may be rows that no segment names, by the last scan.
     pub(crate) more: bool,
 }
 
-/// Nothing is known.
+/// Nothing is loaded yet.
 impl Default for Tail {
     fn default() -> Self {
         Self {
@@ -49,26 +49,33 @@ impl Default for Tail {
     }
 }
 
-/// The rows of one kind that may be among those that still arrive.
+/// The range of one kind of rows in which more may still arrive.
 #[derive(Debug)]
 pub(crate) struct Window {
     /// All rows up to here are named, and none will arrive any more.
     pub(crate) low: RowKey,
-    /// The latest time of a row that is named.
+    /// The latest time of a named row.
     pub(crate) high: i64,
     /// The last segment that names such a row; 0 if none does.
     latest: u64,
-    /// The named rows after it.
+    /// The named rows after `low`.
     known: BTreeSet<RowKey>,
-    /// The last look over all rows after it: when it was, and what the wall clock said when it began.
-    looked: Option<(Moment, i64)>,
-    /// How far behind now rows were found lately, in milliseconds.
-    reach: i64,
+    /// The last full scan: when it was, and the wall clock when it began.
+    last_full_scan: Option<(Moment, i64)>,
+    /// How far behind the wall clock rows were found lately, in milliseconds.
+    lag_ms: i64,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { low: RowKey::FIRST, high: -1, latest: 0, known: BTreeSet::new(), looked: None, reach: 0 }
+        Self {
+            low: RowKey::FIRST,
+            high: -1,
+            latest: 0,
+            known: BTreeSet::new(),
+            last_full_scan: None,
+            lag_ms: 0,
+        }
     }
 }
 
@@ -77,33 +84,33 @@ impl Window {
         *key <= self.low || self.known.contains(key)
     }
 
-    /// From where to look: as far back as rows were found lately, or, now and then, over all that may still arrive. None if it is
-    /// time for that.
-    pub(crate) fn near(&self, now: Moment, settle: i64) -> Option<RowKey> {
-        let (at, wall) = self.looked?;
-        if self.known.len() < FEW || now.since(at) >= LOOK_WELL_EVERY {
+    /// The start of a quick scan, which goes back as far as rows were found lately. `None` if it is time for
+    /// a full scan.
+    pub(crate) fn quick_scan_start(&self, now: Moment, settle: i64) -> Option<RowKey> {
+        let (at, wall) = self.last_full_scan?;
+        if self.known.len() < FEW || now.since(at) >= FULL_SCAN_INTERVAL {
             return None;
         }
-        let reach = self.reach.max(settle / 10);
-        (reach < settle).then(|| self.low.max(RowKey::end_of(wall - reach)))
+        let lag_ms = self.lag_ms.max(settle / 10);
+        (lag_ms < settle).then(|| self.low.max(RowKey::end_of(wall - lag_ms)))
     }
 
-    /// All rows after `low` were looked over.
-    pub(crate) fn looked_well(&mut self, now: Moment, wall: i64) {
-        self.looked = Some((now, wall));
+    /// Records a full scan: all rows after `low` were read.
+    pub(crate) fn full_scan_done(&mut self, now: Moment, wall: i64) {
+        self.last_full_scan = Some((now, wall));
     }
 
-    /// Up to which time nothing arrives any more that the last look over all rows has not seen.
+    /// The end of the range in which nothing can arrive that the last full scan has not seen.
     pub(crate) fn settled(&self, settle: i64) -> RowKey {
-        self.looked.map_or(RowKey::FIRST, |(_, wall)| RowKey::end_of(wall - settle))
+        self.last_full_scan.map_or(RowKey::FIRST, |(_, wall)| RowKey::end_of(wall - settle))
     }
 
-    /// Rows were found so far behind now.
-    pub(crate) fn found_behind(&mut self, millis: i64) {
-        self.reach = (millis.max(0) * 5 / 4).max(self.reach * 9 / 10);
+    /// Records how far behind the wall clock rows were found.
+    pub(crate) fn record_lag(&mut self, millis: i64) {
+        self.lag_ms = (millis.max(0) * 5 / 4).max(self.lag_ms * 9 / 10);
     }
 
-    /// Nothing will arrive up to here any more, and all that is there is named.
+    /// Closes the window up to here: no row will arrive there any more, and all are named.
     pub(crate) fn settle(&mut self, low: RowKey) {
         if low > self.low {
             self.low = low;
@@ -118,7 +125,7 @@ impl Tail {
         &mut self.windows[kind.number() as usize]
     }
 
-    /// What the last segment left.
+    /// Starts from the state after the last segment.
     pub(crate) fn begin(&mut self, n: u64, state: &State) {
         (self.n, self.loaded) = (n, true);
         self.follow(state);
@@ -133,28 +140,28 @@ impl Tail {
         }
     }
 
-    /// From which segment on backwards each kind's rows are to be recalled.
+    /// Per kind, the segment from which earlier ones are to be recalled.
     pub(crate) fn to_recall(&self) -> [u64; 2] {
         [0, 1].map(|kind| self.windows[kind].latest)
     }
 
-    /// A segment from before the end, which may name rows that are still looked over. With it, the number from which on backwards each kind is
-    /// wanted; afterwards, the number from which on it still is, or 0. Segments that name nothing of a kind that is wanted are left out: there
-    /// may be any number of them since that kind's last row.
+    /// Adds a segment from before the end, which may name rows in the windows. `wanted` holds, per kind, the
+    /// number of the next segment to recall, going backwards, or 0. Segments that name no rows of a wanted
+    /// kind are skipped: there may be any number of them since the last row of that kind.
     pub(crate) fn recall(&mut self, segment: Segment, wanted: &mut [u64; 2]) {
         for (kind, wanted) in wanted.iter_mut().enumerate().filter(|(_, wanted)| **wanted >= segment.n) {
             let needed = segment.state.high[kind] >= self.windows[kind].low.at;
             *wanted = if needed { segment.state.latest[kind].min(segment.n - 1) } else { 0 };
         }
         self.note(&segment.named);
-        // They are kept without gaps.
+        // The cache has no gaps.
         let next = self.recent.front().map_or(self.n, |first| first.n - 1);
         if self.recent.len() < RECENT && segment.n == next {
             self.recent.push_front(Arc::new(segment));
         }
     }
 
-    /// The next segment.
+    /// Adds the next segment.
     pub(crate) fn extend(&mut self, segment: Segment) {
         self.n = segment.n;
         self.note(&segment.named);
@@ -174,7 +181,7 @@ impl Tail {
         }
     }
 
-    /// The segment that would come next, naming these rows; up to `low` nothing is left out and nothing will arrive.
+    /// Makes the next segment, which names these rows. Up to `low` all rows are named and none will arrive.
     pub(crate) fn next(&self, kind: Kind, named: Vec<Named>, low: RowKey) -> Segment {
         let many: u64 = named.iter().map(|row| u64::from(row.many)).sum();
         let created = named.iter().map(|row| row.created).fold(self.created, i64::max);
@@ -213,7 +220,7 @@ mod tests {
         let window = tail.window(Kind::Ready);
         assert!(window.knows(&key(10)) && window.knows(&key(30)) && window.knows(&key(3)));
         assert!(!window.knows(&key(20)), "it arrives between two that are named");
-        assert!(!tail.window(Kind::Aside).knows(&key(10)), "kinds are apart");
+        assert!(!tail.window(Kind::Aside).knows(&key(10)), "the kinds are independent");
         let late = tail.next(Kind::Ready, vec![named(Kind::Ready, 20)], key(15));
         tail.extend(late);
         let window = tail.window(Kind::Ready);
@@ -248,7 +255,7 @@ mod tests {
         assert!(numbers.is_sorted() && numbers.last() == Some(&5), "{numbers:?}");
     }
 
-    /// As many segments as it takes to know the end again, counted in pages as they are read.
+    /// Counts the pages of segments that it takes to restore the end.
     fn pages(segments: &[Segment], page: usize) -> usize {
         let mut tail = Tail::default();
         let last = segments.last().unwrap();
@@ -265,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_long_order_is_known_after_a_few_looks() {
-        // Nothing was ever kept aside; something was, long ago; or nothing but that, of late.
+        // No delayed rows; one long ago; only delayed rows of late.
         for aside in [0..0, 5..6, 3000..5000] {
             let (mut tail, mut segments) = (Tail::default(), Vec::new());
             for at in 1..=5000 {

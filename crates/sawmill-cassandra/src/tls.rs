@@ -1,4 +1,4 @@
-//! The encrypted way to the nodes.
+//! The TLS configuration of connections to the nodes.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 fn invalid(said: String) -> Error {
     Error::new(ErrorKind::Invalid, said)
 }
 
-/// What the driver is to be told: whose word is taken for a node's address.
+/// Makes the driver's TLS configuration, with the authorities in this file or those of the system.
 pub(crate) fn config(authorities: Option<&str>) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     match authorities {
@@ -20,13 +20,13 @@ pub(crate) fn config(authorities: Option<&str>) -> Result<Arc<ClientConfig>> {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         Some(file) => {
-            let trouble = |said: String| invalid(format!("ssl-ca={file}: {said}"));
+            let failure = |said: String| invalid(format!("ssl-ca={file}: {said}"));
             let certificates = CertificateDer::pem_file_iter(file)
                 .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(|error| trouble(format!("it cannot be read ({error})")))?;
+                .map_err(|error| failure(format!("it cannot be read ({error})")))?;
             roots.add_parsable_certificates(certificates);
             if roots.is_empty() {
-                return Err(trouble("there is no certificate in it, as PEM writes them".to_owned()));
+                return Err(failure("it contains no PEM certificate".to_owned()));
             }
         }
     }

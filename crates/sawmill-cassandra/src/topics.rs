@@ -1,19 +1,20 @@
-//! Topics: made once however often and by however many, with the settings that they keep.
+//! Creates, finds and deletes topics. A topic keeps the settings with which it was created.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
-use sawmill::{Error, ErrorKind, Result, Topic, TopicName, TopicSpec};
+use sawmill_engine::model::{Topic, TopicName, TopicSpec};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::error::{corrupt, of_read, unknown};
 use crate::row::Kind;
 use crate::store::{Cassandra, read};
 
-/// A time after which no row can expire, because the server counts in 31 bits: 2037, in seconds.
+/// The latest possible expiry, in seconds (2037): the server counts in 31 bits.
 const LAST_EXPIRY: i64 = 2_145_000_000;
 
-/// What a topic was made with.
+/// The settings with which a topic was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) uid: String,
@@ -29,17 +30,17 @@ impl Shape {
         at.div_euclid(self.bucket_ms)
     }
 
-    /// How far behind now rows may still arrive.
+    /// How late rows may still arrive, in milliseconds.
     pub(crate) fn settle(&self) -> i64 {
         self.settle_ms
     }
 
-    /// How long a push may take, and how far two clocks may be apart.
+    /// How long a push may take, and how far two clocks may be apart, in milliseconds.
     pub(crate) fn slack(&self) -> i64 {
         self.settle_ms * 2 / 5
     }
 
-    /// In how many seconds a row of this time expires; 0 if it never does.
+    /// The time to live of a row with this time, in seconds; 0 if it never expires.
     pub(crate) fn ttl(&self, at: i64, wall: i64) -> i32 {
         let ttl = self.keep_s.saturating_add(at.saturating_sub(wall).max(0) / 1000).max(1);
         if wall / 1000 + ttl.min(LAST_EXPIRY) > LAST_EXPIRY { 0 } else { i32::try_from(ttl).unwrap_or(0) }
@@ -72,35 +73,36 @@ impl Cassandra {
     pub(crate) async fn make_topic(&self, spec: &TopicSpec) -> Result<Topic> {
         spec.check()?;
         if let Some(topic) = self.get_topic(&spec.name).await? {
-            return as_wished(spec, topic);
+            return check_shards(spec, topic);
         }
-        let making = self.making();
-        let keep = if spec.drops_unread { spec.retention } else { spec.retention.max(making.keep) };
-        let dice = self.env().dice();
-        let uid = format!("{:016x}{:016x}", dice.roll(), dice.roll());
+        let topic_defaults = self.topic_defaults();
+        let keep = if spec.drops_unread { spec.retention } else { spec.retention.max(topic_defaults.keep) };
+        let rng = self.env().rng();
+        let uid = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
         let (name, retention) = (spec.name.to_string(), millis(spec.retention));
-        let (shards, keep) = (i32::from(spec.shards), (millis(keep.max(making.settle)) / 1000).max(1));
+        let (shards, keep) =
+            (i32::from(spec.shards), (millis(keep.max(topic_defaults.settle)) / 1000).max(1));
         let values = (
             (self.namespace(), &name, &uid, shards, retention),
-            (spec.drops_unread, millis(making.bucket), millis(making.settle), keep),
+            (spec.drops_unread, millis(topic_defaults.bucket), millis(topic_defaults.settle), keep),
         );
         let ((a, b, c, d, e), (f, g, h, i)) = values;
-        match self.link().decide(&self.link().say.topic_make, (a, b, c, d, e, f, g, h, i)).await {
+        match self.link().transact(&self.link().statements.topic_make, (a, b, c, d, e, f, g, h, i)).await {
             Ok(true) => topic_of(&spec.name, uid, shards, retention, spec.drops_unread),
-            // Another was faster, or this one: a read that leaves nothing undecided tells.
+            // Another process has created it, or this one in an earlier attempt: a serial read tells.
             Ok(false) => self.decided(spec, None).await,
-            Err(trouble) if trouble.is_unknown() => self.decided(spec, Some(trouble.into())).await,
-            Err(trouble) => Err(trouble.into()),
+            Err(failure) if failure.is_unknown() => self.decided(spec, Some(failure.into())).await,
+            Err(failure) => Err(failure.into()),
         }
     }
 
     async fn decided(&self, spec: &TopicSpec, otherwise: Option<Error>) -> Result<Topic> {
-        let say = &self.link().say.topic_get_sure;
-        let rows = self.link().ask(say, (self.namespace(), spec.name.to_string())).await;
+        let statement = &self.link().statements.topic_get_serial;
+        let rows = self.link().execute(statement, (self.namespace(), spec.name.to_string())).await;
         let row = read(rows.and_then(crate::link::Answer::rows::<Row>))?.into_iter().next();
         match row {
             Some((uid, shards, retention, drops, ..)) => {
-                as_wished(spec, topic_of(&spec.name, uid, shards, retention, drops)?)
+                check_shards(spec, topic_of(&spec.name, uid, shards, retention, drops)?)
             }
             None => Err(otherwise.unwrap_or_else(|| {
                 unknown(format!("topic {} was made and deleted at the same time", spec.name))
@@ -118,12 +120,12 @@ impl Cassandra {
     }
 
     async fn topic_row(&self, name: &str) -> Result<Option<Row>> {
-        let rows = self.link().ask(&self.link().say.topic_get, (self.namespace(), name)).await;
+        let rows = self.link().execute(&self.link().statements.topic_get, (self.namespace(), name)).await;
         Ok(read(rows.and_then(crate::link::Answer::rows::<Row>))?.into_iter().next())
     }
 
     pub(crate) async fn list_topics(&self) -> Result<Vec<Topic>> {
-        let rows = self.link().all(&self.link().say.topic_list, (self.namespace(),)).await;
+        let rows = self.link().all(&self.link().statements.topic_list, (self.namespace(),)).await;
         let rows: Vec<(String, String, i32, i64, bool)> = read(rows)?;
         let mut topics = Vec::new();
         for (name, uid, shards, retention, drops) in rows {
@@ -141,13 +143,14 @@ impl Cassandra {
             Err(error) => return Err(error),
         };
         let values = (self.namespace(), topic.name.to_string(), &topic.uid);
-        let dropped = self.link().decide(&self.link().say.topic_drop, values).await?;
+        let dropped = self.link().transact(&self.link().statements.topic_drop, values).await?;
         self.forget(&topic.uid);
         if dropped {
-            let _ = self.link().ask(&self.link().say.pulse_drop, (self.namespace(), &topic.uid)).await;
-            // What cannot be removed now expires.
+            let _ =
+                self.link().execute(&self.link().statements.pulse_drop, (self.namespace(), &topic.uid)).await;
+            // Rows that cannot be deleted now expire.
             if let Err(error) = self.drop_rows(&shape).await {
-                tracing::debug!(%error, topic = %topic.name, "what a deleted topic has left expires later");
+                tracing::debug!(%error, topic = %topic.name, "rows of a deleted topic could not be deleted and expire later");
             }
         }
         Ok(dropped)
@@ -157,16 +160,16 @@ impl Cassandra {
         for kind in Kind::BOTH {
             let listed = (&shape.uid, kind.number(), i64::MIN, i64::MAX);
             let buckets: Vec<(i64, i32)> =
-                self.link().all(&self.link().say.bucket_list, listed).await.map_err(of_read)?;
+                self.link().all(&self.link().statements.bucket_list, listed).await.map_err(of_read)?;
             for (bucket, shard) in buckets {
                 let values = (&shape.uid, bucket, shard, kind.number());
-                self.link().ask(&self.link().say.rows_drop, values).await?;
+                self.link().execute(&self.link().statements.rows_drop, values).await?;
             }
         }
         Ok(())
     }
 
-    /// What the topic was made with, if it is still there.
+    /// Reads the settings of a topic, and fails if the topic is gone.
     pub(crate) async fn check(&self, topic: &Topic) -> Result<Arc<Shape>> {
         let row = self.topic_row(&topic.name.to_string()).await?;
         let Some((uid, shards, _, _, bucket_ms, settle_ms, keep_s)) = row.filter(|row| row.0 == topic.uid)
@@ -174,7 +177,7 @@ impl Cassandra {
             self.forget(&topic.uid);
             return Err(topic.missing());
         };
-        let odd = || corrupt(format!("topic {} with settings that cannot be", topic.name));
+        let odd = || corrupt(format!("topic {} with invalid settings", topic.name));
         let shards = u16::try_from(shards).map_err(|_| odd())?;
         if bucket_ms < 1 || settle_ms < 1 || keep_s < 1 {
             return Err(odd());
@@ -184,28 +187,28 @@ impl Cassandra {
         Ok(shape)
     }
 
-    /// Reads something of a topic of which it is looked up meanwhile whether it is still there.
-    pub(crate) async fn meanwhile_check<T>(
+    /// Runs a read of a topic while checking that the topic still exists.
+    pub(crate) async fn read_with_check<T>(
         &self,
         topic: &Topic,
         work: impl AsyncFnOnce(&Shape) -> Result<T>,
     ) -> Result<T> {
-        let (there, done) = self.both(topic, work).await?;
+        let (there, done) = self.with_check(topic, work).await?;
         there?;
         done
     }
 
-    /// The same, with what changes something.
-    pub(crate) async fn change_meanwhile_check<T>(
+    /// Runs a change of a topic while checking that the topic still exists.
+    pub(crate) async fn change_with_check<T>(
         &self,
         topic: &Topic,
         work: impl AsyncFnOnce(&Shape) -> Result<T>,
     ) -> Result<T> {
-        let (there, done) = self.both(topic, work).await?;
+        let (there, done) = self.with_check(topic, work).await?;
         changed(there, done)
     }
 
-    async fn both<T>(
+    async fn with_check<T>(
         &self,
         topic: &Topic,
         work: impl AsyncFnOnce(&Shape) -> Result<T>,
@@ -220,7 +223,7 @@ impl Cassandra {
         Ok(join(still_there, work(&shape)).await)
     }
 
-    /// What the topic was made with, without asking again.
+    /// The settings of a topic, from the cache if they are known. Also returns whether they were.
     pub(crate) async fn shape(&self, topic: &Topic) -> Result<(Arc<Shape>, bool)> {
         let known = self.shapes().get(&topic.uid).cloned();
         match known {
@@ -230,17 +233,17 @@ impl Cassandra {
     }
 }
 
-/// How a change ended, by whether the topic is still there and by how the change itself did.
+/// The result of a change, given the result of the topic check and of the change itself.
 fn changed<T>(there: Result<()>, done: Result<T>) -> Result<T> {
     match (there, done) {
         (Err(missing), _) if missing.kind() == ErrorKind::NotFound => Err(missing),
-        // It is done, in a topic that may be gone.
+        // The change was made, in a topic that may be gone.
         (Err(error), Ok(_)) => Err(unknown(error)),
         (_, done) => done,
     }
 }
 
-fn as_wished(spec: &TopicSpec, topic: Topic) -> Result<Topic> {
+fn check_shards(spec: &TopicSpec, topic: Topic) -> Result<Topic> {
     if topic.shards == spec.shards { Ok(topic) } else { Err(spec.exists_with(topic.shards)) }
 }
 
@@ -268,7 +271,11 @@ mod tests {
         let kind = |there: Result<()>, done: Result<()>| changed(there, done).map_err(|error| error.kind());
         let (missing, busy) = (ErrorKind::NotFound, ErrorKind::Unavailable);
         assert_eq!(kind(Ok(()), Ok(())), Ok(()));
-        assert_eq!(kind(Err(error(missing)), Ok(())), Err(missing), "what is in no topic is not there");
+        assert_eq!(
+            kind(Err(error(missing)), Ok(())),
+            Err(missing),
+            "a change in a missing topic has no effect"
+        );
         assert_eq!(kind(Err(error(busy)), Ok(())), Err(ErrorKind::Unknown));
         assert_eq!(kind(Err(error(busy)), Err(error(ErrorKind::Unknown))), Err(ErrorKind::Unknown));
         assert_eq!(kind(Err(error(busy)), Err(error(ErrorKind::TooLarge))), Err(ErrorKind::TooLarge));

@@ -1,4 +1,4 @@
-//! The behaviours that the library promises, on Cassandra, where messages expire instead of being trimmed.
+//! The library's promised behaviours on Cassandra, where messages expire instead of being trimmed.
 
 #[path = "support/mod.rs"]
 mod server;

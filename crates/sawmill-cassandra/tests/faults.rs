@@ -1,4 +1,5 @@
-//! A node that is killed under load, alone or one of three: nothing that was acknowledged is lost, and workers go on by themselves.
+//! Kills a node under load, either a single one or one of three: no acknowledged message is lost, and workers
+//! resume by themselves.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::time::Duration;
@@ -10,13 +11,13 @@ use sawmill_conformance::waits::in_time;
 use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
 
-/// Longer than a node is away: nobody is to be declared dead.
+/// Longer than a node is away, so that no worker is declared dead.
 const TTL: Duration = Duration::from_secs(90);
-/// How long the driver waits for an answer, unless the URL says something else.
+/// The driver's default timeout for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A node that has written what it acknowledges. As it is usually set up, one that is killed forgets the last tenth of a second,
-/// and the other nodes that have it tell it: here there are none.
+/// Starts a single node that writes to disk before it acknowledges. With the default settings a killed node
+/// forgets the last writes, and gets them back from other nodes; here there are none.
 fn alone() -> Result<Vec<Server>, String> {
     let mut server = Server::start(Kind::Cassandra)?;
     server.stop()?;
@@ -39,13 +40,13 @@ async fn survive(test: &str, start: impl FnOnce() -> Result<Vec<Server>, String>
     let url = servers[0].url().to_owned();
     let open = async || Sawmill::options().engine(CassandraEngine).open(&url).await.unwrap();
     let mut trial = Trial::start(open, TTL).await;
-    // One is enough for every day; `SAWMILL_TEST_KILLS` says how many.
+    // One kill by default; `SAWMILL_TEST_KILLS` sets more.
     for round in 0..setting("SAWMILL_TEST_KILLS").unwrap_or(1) {
         trial.runs(500).await;
         let victim = (round + 1) % servers.len();
         in_time(block_in_place(|| servers[victim].kill()));
         if servers.len() > 1 {
-            // The others go on.
+            // The other nodes still serve.
             trial.runs(2000).await;
         }
         in_time(block_in_place(|| servers[victim].restart()));

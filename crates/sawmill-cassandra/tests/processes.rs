@@ -1,4 +1,4 @@
-//! Real processes on one server, which are killed and stand still.
+//! Real processes on one server, which are killed and paused.
 #![cfg(unix)]
 
 #[path = "support/mod.rs"]

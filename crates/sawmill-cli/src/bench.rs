@@ -1,11 +1,11 @@
-//! `sawmill bench`: what the program and the library do on this store, on this machine.
+//! `sawmill bench`: measures the program and the library on this store and this machine.
 
 use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Args;
-use sawmill::clock::Moment;
+use sawmill::engine::runtime::Moment;
 use sawmill::{Context, Sawmill};
 use serde::Serialize;
 use tokio::process::Command;
@@ -18,38 +18,38 @@ use crate::settings::StoreSettings;
 use crate::table::{Cell, Table};
 use crate::text;
 
-/// How many messages are pushed at once, by the library and by `push --lines` alike.
+/// Messages per push, in the library and in `push --lines`.
 const BATCH: u64 = 1_000;
 const PAYLOAD_BYTES: usize = 100;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It works on topics of its own in the store that is meant, and deletes them again.
+The benchmark creates its own topics in the store and deletes them at the end.
 
 Examples:
   sawmill bench
   sawmill bench --messages 1000000 --json
   sawmill bench --store sqlite:/mnt/disk/trial.db")]
 pub(crate) struct BenchArgs {
-    /// How many messages to push and work
+    /// The number of messages to push and to work
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     messages: u64,
-    /// How many messages to run in a process each
+    /// The number of messages to run in a process each
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     processes: u64,
-    /// For how long to measure the time from push to start, at 50 pushes a second
+    /// How long to measure the latency from push to start, at 50 pushes a second
     #[arg(long, value_name = "DURATION", value_parser = text::duration, default_value = "5s")]
     latency: Duration,
 }
 
-/// One thing that was measured.
+/// One measurement.
 #[derive(Debug, Serialize)]
 struct Measure {
     measure: &'static str,
     messages: u64,
     seconds: f64,
     per_second: f64,
-    /// Against what `against` names, in the same run.
+    /// The rate relative to the measurement that `against` names, in the same run.
     ratio: Option<f64>,
     against: Option<&'static str>,
     p50_ms: Option<f64>,
@@ -86,13 +86,13 @@ pub(crate) async fn run(args: BenchArgs, session: &Session) -> Result<(), Failur
     let bench = Bench {
         mill: session.open().await?,
         session,
-        name: format!("bench-{:016x}", session.env.dice().roll()),
+        name: format!("bench-{:016x}", session.env.rng().next_u64()),
     };
     let measured = tokio::select! {
         measured = bench.measure(&args) => measured,
         () = crate::demo::interrupted() => Err(Failure::failed("interrupted")),
     };
-    bench.tidy().await?;
+    bench.delete_topics().await?;
     session.out.list(&measured?, table)
 }
 
@@ -128,8 +128,8 @@ impl Bench<'_> {
         let lines = self.push_lines(args.messages).await?.against(&push);
         let latency = self.latency(args.latency).await?;
         let processes = self.program("a process per message", args.processes, &["--", "true"]).await?;
-        let program =
-            std::env::current_exe().map_err(|error| Failure::failed(format!("where am I? {error}")))?;
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::failed(format!("the path of this program is unknown: {error}")))?;
         let answer = ["--stream", "--", &program.to_string_lossy(), "bench-answer"];
         let stream = self.program("--stream", args.processes * 20, &answer).await?.against(&processes);
         Ok(vec![push, work, lines, latency, processes, stream])
@@ -139,7 +139,7 @@ impl Bench<'_> {
         self.session.env.now()
     }
 
-    /// A topic of this run.
+    /// Creates a topic for one measurement.
     async fn topic(&self, of: &str) -> Result<String, Failure> {
         note(&format!("measuring: {of} …"));
         let name = format!("{}-{}", self.name, of.trim_start_matches('-').replace(' ', "-"));
@@ -169,13 +169,13 @@ impl Bench<'_> {
         let topic = format!("{}-push", self.name);
         note("measuring: work …");
         let began = self.now();
-        let worker = self.mill.worker(&topic).slots(1_000).start(|_message: Context| async {}).await?;
+        let worker = self.mill.worker(&topic).concurrency(1_000).start(|_message: Context| async {}).await?;
         worker.drained().await;
         worker.stop().await;
         Ok(Measure::new("library: work", count, self.now().since(began)))
     }
 
-    /// Pushes the lines of a file with the program itself.
+    /// Measures `sawmill push --lines` with a file.
     async fn push_lines(&self, count: u64) -> Result<Measure, Failure> {
         let topic = self.topic("lines").await?;
         let mut file = tempfile::tempfile()?;
@@ -189,14 +189,14 @@ impl Bench<'_> {
         Ok(Measure::new("push --lines", count, self.now().since(began)))
     }
 
-    /// Works messages with the program itself.
+    /// Measures `sawmill work`.
     async fn program(&self, measure: &'static str, count: u64, how: &[&str]) -> Result<Measure, Failure> {
         let topic = self.topic(measure).await?;
         self.fill(&topic, count).await?;
         let began = self.now();
         self.run(&[&["work", &topic, "--drain", "--quiet"], how].concat(), Stdio::null()).await?;
         let measured = Measure::new(measure, count, self.now().since(began));
-        let status = self.mill.status(&topic, "default").await?;
+        let status = self.mill.admin().status(&topic, "default").await?;
         match status.done == count {
             true => Ok(measured),
             false => {
@@ -205,13 +205,13 @@ impl Bench<'_> {
         }
     }
 
-    /// Runs the program on the same store.
+    /// Runs `sawmill` on the same store.
     async fn run(&self, args: &[&str], stdin: Stdio) -> Result<(), Failure> {
-        let program =
-            std::env::current_exe().map_err(|error| Failure::failed(format!("where am I? {error}")))?;
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::failed(format!("the path of this program is unknown: {error}")))?;
         let settings = StoreSettings::of(&self.session.globals, &self.session.file);
         let mut command = Command::new(program);
-        // Passwords may be in URLs, and everybody can see arguments.
+        // URLs may hold passwords, and every user of the machine can read arguments.
         command.env("SAWMILL_STORE", settings.store);
         for (name, value) in [("SAWMILL_LEDGER", settings.ledger), ("SAWMILL_NAMESPACE", settings.namespace)]
         {
@@ -233,13 +233,13 @@ impl Bench<'_> {
         }
     }
 
-    /// The time from a push to the start of its handler, at 50 pushes a second.
+    /// Measures the time from a push to the start of its handler, at 50 pushes a second.
     async fn latency(&self, lasting: Duration) -> Result<Measure, Failure> {
         let topic = self.topic("latency").await?;
         let (started, mut starts) = mpsc::unbounded_channel();
         let env = self.session.env.clone();
         let worker = self.mill.worker(&topic).start(move |_message: Context| {
-            // Nobody waits for it any more when the measuring is over.
+            // The receiver is gone when the measurement is over.
             let _ = started.send(env.now());
             async {}
         });
@@ -265,17 +265,17 @@ impl Bench<'_> {
         Ok(Measure { p50_ms: Some(percentile(50)), p99_ms: Some(percentile(99)), ..measure })
     }
 
-    async fn tidy(&self) -> Result<(), Failure> {
-        for topic in self.mill.topics().await? {
+    async fn delete_topics(&self) -> Result<(), Failure> {
+        for topic in self.mill.admin().topics().await? {
             if topic.name.to_string().starts_with(&self.name) {
-                self.mill.delete_topic(&topic.name.to_string()).await?;
+                self.mill.admin().delete_topic(&topic.name.to_string()).await?;
             }
         }
         Ok(())
     }
 }
 
-/// Answers every message of a stream at once: what `bench` measures `--stream` with.
+/// Answers every message of a stream at once. This is the command that `bench` runs with `--stream`.
 pub(crate) fn answer() -> Result<(), Failure> {
     #[derive(serde::Deserialize)]
     struct Asked {

@@ -1,7 +1,8 @@
-//! `sawmill cancel`: a message that is not wanted any more.
+//! `sawmill cancel`: cancels a message in all groups.
 
 use clap::Args;
-use sawmill::{MessageId, Standing};
+use sawmill::MessageId;
+use sawmill::admin::MessageState;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -11,17 +12,17 @@ use crate::show::{InGroup, unknown};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A message that waits is never started. One that runs is told, and dropped, within a few seconds.
-What is done stays done: if all groups have done it already, the command fails.
+A waiting message is never started. A running one is stopped within a few seconds. Groups that have
+finished the message keep their result; if all of them have, the command fails.
 
 Examples:
   sawmill cancel 01KA5WZJ2M8Q4T6V8X0Y2A4C6E")]
 pub(crate) struct CancelArgs {
-    /// The id that the push printed
+    /// The message id, as `sawmill push` printed it
     id: MessageId,
 }
 
-/// What was cancelled, as it is printed.
+/// The cancelled message, as it is printed.
 #[derive(Debug, Serialize)]
 struct Cancelled {
     id: String,
@@ -29,7 +30,7 @@ struct Cancelled {
     groups: Vec<Before>,
 }
 
-/// What a group had made of it when it was cancelled.
+/// The state of the message in a group before it was cancelled.
 #[derive(Debug, Serialize)]
 struct Before {
     group: String,
@@ -38,13 +39,13 @@ struct Before {
 
 pub(crate) async fn run(args: CancelArgs, session: &Session) -> Result<(), Failure> {
     let mill = session.open().await?;
-    let found = mill.whereabouts(args.id).await?.ok_or_else(|| unknown(args.id))?;
-    let too_late = |standing: &Standing| standing.is_settled() && *standing != Standing::Cancelled;
-    let is_over = !found.groups.is_empty() && found.groups.iter().all(|(_, standing)| too_late(standing));
+    let found = mill.admin().show(args.id).await?.ok_or_else(|| unknown(args.id))?;
+    let too_late = |status: &MessageState| status.is_settled() && *status != MessageState::Cancelled;
+    let is_over = !found.groups.is_empty() && found.groups.iter().all(|(_, status)| too_late(status));
     let groups: Vec<Before> = found
         .groups
         .into_iter()
-        .map(|(group, standing)| InGroup::new(&group, standing))
+        .map(|(group, status)| InGroup::new(&group, status))
         .map(|shown| Before { group: shown.group, state: shown.state })
         .collect();
     let said = |group: &Before| format!("{} in group {}", group.state, group.group);

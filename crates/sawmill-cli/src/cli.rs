@@ -1,4 +1,4 @@
-//! What can be typed: the commands, and what is common to all of them.
+//! The command line: the commands and the options that all of them share.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::{
     trim, work, workers,
 };
 #[cfg(feature = "serve")]
-use crate::{serve, token};
+use crate::{key, serve};
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]
@@ -35,19 +35,24 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The commands that a program may have been built without, and the features that have them.
-const OPTIONAL: [(&str, &str); 4] =
-    [("deliver", "deliver"), ("pool-worker", "kafka"), ("serve", "serve"), ("token", "serve")];
+/// Commands that depend on a cargo feature, and that feature.
+const OPTIONAL: [(&str, &str); 5] = [
+    ("deliver", "deliver"),
+    ("pool-worker", "kafka"),
+    ("serve", "serve"),
+    ("key", "serve"),
+    ("token", "serve"),
+];
 
 impl Cli {
-    /// What was typed. Clap itself ends the program with 2 for wrong usage, and with 0 for help.
+    /// Parses the command line. Clap itself ends the program with 2 for wrong usage and with 0 for help.
     pub(crate) fn read() -> Result<Self, Failure> {
-        Self::try_parse().map_err(|error| left_out(&error).unwrap_or_else(|| error.exit()))
+        Self::try_parse().map_err(|error| without_feature(&error).unwrap_or_else(|| error.exit()))
     }
 }
 
-/// What to say of a command that this program was built without, if that is what is wrong.
-fn left_out(error: &clap::Error) -> Option<Failure> {
+/// Returns the failure for a command that this program was built without.
+fn without_feature(error: &clap::Error) -> Option<Failure> {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let (name, feature) = OPTIONAL.iter().find(|(name, _)| name == typed)?;
     Some(Failure::usage(format!(
@@ -55,26 +60,26 @@ fn left_out(error: &clap::Error) -> Option<Failure> {
     )))
 }
 
-/// What every command takes. What is not given here may stand in the configuration file.
+/// Options of every command. The configuration file can set most of them too.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct Globals {
-    /// Where messages live, as a URL [default: sqlite:sawmill.db]
+    /// The URL of the store that holds the messages [default: sqlite:sawmill.db]
     #[arg(long, global = true, value_name = "URL", env = "SAWMILL_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
-    /// Where the ledger is kept, if not in the store itself
+    /// The URL of the store that holds the ledger [default: the same store]
     #[arg(long, global = true, value_name = "URL", env = "SAWMILL_LEDGER", hide_env_values = true)]
     pub(crate) ledger: Option<String>,
-    /// Keeps this installation apart from others in the same store [default: default]
+    /// The namespace, which separates installations in one store [default: default]
     #[arg(long, global = true, value_name = "NAME", env = "SAWMILL_NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// A TOML file with the same names; flags and environment are stronger
+    /// The configuration file (TOML). Flags and environment variables take precedence over it
     #[arg(long, global = true, value_name = "FILE", env = "SAWMILL_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// Print data as JSON: one object, or one per line for lists
+    /// Print JSON instead of text: one object, or one per line for a list
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// How much is told on stderr, or in the log file [default: info for work, else warn]
+    /// The lowest level to log [default: info for work, else warn]
     #[arg(long, global = true, value_name = "LEVEL", env = "SAWMILL_LOG", hide_possible_values = true)]
     pub(crate) log_level: Option<LogLevel>,
 }
@@ -82,88 +87,89 @@ pub(crate) struct Globals {
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Command {
-    /// Push a message, or one per line of stdin, and print the ids
+    /// Push one message, or one per line of stdin, and print the ids
     Push(push::PushArgs),
     /// Run a command for each message of a topic
     Work(work::Args),
-    /// Deliver each message of a topic: by e-mail, to a URL, or to another topic
+    /// Deliver each message of a topic by e-mail, to a URL or to another topic
     #[cfg(feature = "deliver")]
     #[command(subcommand)]
     Deliver(deliver::Command),
-    /// Work one order of a Kafka topic as one of several instances, then exit to be started again
+    /// Run one order of a Kafka topic as one instance of a pool, then exit
     #[cfg(feature = "kafka")]
     PoolWorker(pool::Args),
-    /// Show a message, and what each group has made of it
+    /// Show a message and its state in each group
     Show(show::ShowArgs),
-    /// Cancel a message, in all groups
+    /// Cancel a message in all groups
     Cancel(cancel::CancelArgs),
-    /// Show the next messages that wait, without taking them
+    /// Show the next waiting messages without claiming them
     Peek(peek::PeekArgs),
     /// Create, list, show and delete topics
     #[command(subcommand)]
     Topic(topic::Command),
-    /// Show where every group stands, and whether it is behind
+    /// Show the backlog of each group, and whether the group keeps up
     Status(status::StatusArgs),
-    /// List the workers, and how far their messages are
+    /// List the workers and the messages that they run
     Workers(workers::WorkersArgs),
-    /// Have a group start nothing until it is resumed
+    /// Pause a group: it starts no messages until it is resumed
     Pause(pause::PauseArgs),
-    /// Let a paused group go on
+    /// Resume a paused group
     Resume(pause::ResumeArgs),
-    /// List, show, resend and drop what a group has given up
+    /// List, show, resend and drop the dead letters of a group
     #[command(subcommand)]
     Dead(dead::Command),
-    /// Have a group handle messages again, or skip them
+    /// Move a group back to handle messages again, or forward to skip them
     Replay(replay::ReplayArgs),
     /// Add, list and remove schedules
     #[command(subcommand)]
     Cron(cron::Command),
-    /// Drop what nobody needs any more, now
+    /// Drop messages that are no longer needed, now
     Trim(trim::TrimArgs),
-    /// Create the store, or make it what this version needs
+    /// Create the store, or upgrade its schema to this version
     Migrate(migrate::MigrateArgs),
-    /// Say what is wrong with the store, and what to do about it
+    /// Report problems of the store and how to fix them
     Doctor(doctor::DoctorArgs),
-    /// Serve the store over HTTP: an API, a page for operators, and metrics
+    /// Serve the store over HTTP: an API, a dashboard and metrics
     #[cfg(feature = "serve")]
     Serve(serve::ServeArgs),
-    /// Create, list and revoke the tokens that `serve` lets people in by
+    /// Create, list and revoke the access keys of `serve`
     #[cfg(feature = "serve")]
-    #[command(subcommand)]
-    Token(token::Command),
-    /// Measure what this store does on this machine
+    #[command(subcommand, alias = "token")]
+    Key(key::Command),
+    /// Measure the throughput and the latency of the store on this machine
     Bench(bench::BenchArgs),
     #[command(hide = true)]
     BenchAnswer,
-    /// See it at work: letters, workers, and one that is killed before your eyes
+    /// Run a demonstration in which one of three workers is killed
     Demo(demo::DemoArgs),
     #[command(hide = true)]
     DemoDeliver(demo::DeliverArgs),
-    /// Print a script that teaches your shell to complete sawmill's commands
+    /// Print a completion script for a shell
     Completions(manual::CompletionsArgs),
-    /// Print the manual page of sawmill or of one of its commands, or write all of them to a folder
+    /// Print the manual page of a command, or write all pages to a folder
     Man(manual::ManArgs),
-    /// Ends what a killed worker leaves behind
+    /// Kill the processes that a killed worker leaves
     #[command(name = work::minder::COMMAND, hide = true)]
-    Minder(work::minder::MindArgs),
+    Minder(work::minder::MinderArgs),
 }
 
 #[cfg(test)]
 mod tests {
     use clap::{Command, CommandFactory};
 
-    /// The most columns that help may have.
+    /// The widest line that help may have, in columns.
     const WIDEST: usize = 100;
 
     #[test]
     fn a_command_that_was_left_out_is_named() {
-        // As a program without any of them.
+        // A program that was built without the optional commands.
         let parse = |name: &str| {
             clap::Command::new("sawmill")
                 .subcommand(Command::new("work"))
                 .try_get_matches_from(["sawmill", name])
         };
-        let said = |name: &str| super::left_out(&parse(name).unwrap_err()).map(|failure| failure.to_string());
+        let said =
+            |name: &str| super::without_feature(&parse(name).unwrap_err()).map(|failure| failure.to_string());
         assert!(said("serve").unwrap().contains("--features serve"));
         assert!(said("deliver").unwrap().contains("--features deliver"));
         assert!(said("pool-worker").unwrap().contains("--features kafka"));
@@ -175,12 +181,12 @@ mod tests {
         super::Cli::command().debug_assert();
     }
 
-    /// Visits a command and all below it that people may see.
-    fn visit(command: &mut Command, path: &str, look: &mut impl FnMut(&str, &mut Command)) {
-        look(path, command);
+    /// Visits a command and all its visible subcommands.
+    fn visit(command: &mut Command, path: &str, check: &mut impl FnMut(&str, &mut Command)) {
+        check(path, command);
         for below in command.get_subcommands_mut().filter(|below| !below.is_hide_set()) {
             let path = format!("{path} {}", below.get_name());
-            visit(below, &path, look);
+            visit(below, &path, check);
         }
     }
 
@@ -190,7 +196,7 @@ mod tests {
         cli.build();
         visit(&mut cli, "sawmill", &mut |path, command| {
             let help = command.render_long_help().to_string();
-            // As it is written, too: a line that is wrapped looks torn.
+            // Also check the text as written: help that clap has to wrap is hard to read.
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             for line in help.lines().chain(after.lines()) {
                 assert!(line.chars().count() <= WIDEST, "{path}: {line}");

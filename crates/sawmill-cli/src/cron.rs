@@ -1,4 +1,4 @@
-//! `sawmill cron`: messages that are pushed again and again.
+//! `sawmill cron`: schedules that push messages.
 
 use std::io::Read;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::topic;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Add a schedule to a topic, or change the one of that name
+    /// Add a schedule to a topic, or replace the one with the same name
     Add(Add),
-    /// List schedules and when they tick next
+    /// List schedules and their next tick
     #[command(after_help = "Examples:\n  sawmill cron list\n  sawmill cron list reports --json")]
     List {
-        /// Only of this topic
+        /// Only schedules of this topic
         topic: Option<String>,
     },
-    /// Remove a schedule; what it has pushed stays
+    /// Remove a schedule. Messages that it has pushed stay
     #[command(after_help = "Examples:\n  sawmill cron remove reports nightly")]
     Remove {
         /// The topic
@@ -36,40 +36,41 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ticks are pushed while the topic has a worker. An expression has minute, hour, day of month, month
-and day of week, and follows the clocks of its time zone, also when they are put forward or back.
+Ticks are pushed only while the topic has a worker. A cron expression has five fields: minute, hour,
+day of month, month and day of week. It follows the clock of its time zone and its
+daylight saving time.
 
 Examples:
   sawmill cron add reports nightly '0 3 * * *' --tz Europe/Berlin --payload all
   sawmill cron add health ping --every 30s
   sawmill cron add reports weekly '0 8 * * MON' --missed skip --payload - < report.json")]
 pub(crate) struct Add {
-    /// The topic; made with the usual settings if it is not there
+    /// The topic. It is created with default settings if it does not exist
     topic: String,
     /// The name of the schedule
     name: String,
-    /// When, as a cron expression
+    /// The cron expression
     #[arg(value_name = "EXPRESSION", required_unless_present = "every", conflicts_with = "every")]
     expression: Option<String>,
-    /// Every so often, at whole multiples of this time, instead of an expression
+    /// The period, instead of an expression. Ticks are at whole multiples of it
     #[arg(long, value_name = "DURATION", value_parser = text::duration, conflicts_with = "tz")]
     every: Option<Duration>,
-    /// The time zone of the expression, like Europe/Berlin [default: UTC]
+    /// The time zone of the expression, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE")]
     tz: Option<String>,
-    /// What each message says; `-` for stdin [default: nothing]
+    /// The payload of each message; `-` reads stdin [default: empty]
     #[arg(long, value_name = "TEXT")]
     payload: Option<String>,
     /// The key of each message
     #[arg(long)]
     key: Option<String>,
-    /// A header of each message; may be given several times
+    /// A header of each message. Repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
     header: Vec<(String, String)>,
-    /// Of ticks for which no worker was there, push the latest, all, or none older than a minute
+    /// The ticks to push after a time without workers: the latest, all, or none older than a minute
     #[arg(long, value_enum, default_value_t = MissedArg::Once)]
     missed: MissedArg,
-    /// Refuse a topic that is not there
+    /// Fail if the topic does not exist
     #[arg(long)]
     no_create: bool,
 }
@@ -170,7 +171,7 @@ pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failu
     }
 }
 
-/// What was removed, as it is printed.
+/// The removed schedule, as it is printed.
 #[derive(Debug, Serialize)]
 struct Removed {
     topic: String,
@@ -205,7 +206,7 @@ async fn add(args: Add, session: &Session) -> Result<(), Failure> {
     }
     let next = shown.next(session.now());
     note(&format!("Schedule {} of topic {}: {}; next {next}.", shown.name, shown.topic, shown.timing));
-    if mill.all_members().await?.iter().all(|member| !member.topics.contains(&args.topic)) {
+    if mill.admin().all_workers().await?.iter().all(|member| !member.topics.contains(&args.topic)) {
         note("The topic has no worker yet: ticks are pushed while it has one.");
     }
     Ok(())
@@ -227,7 +228,7 @@ async fn list(only: Option<String>, session: &Session) -> Result<(), Failure> {
     let mill = session.open().await?;
     let topics = match only {
         Some(name) => vec![topic::find(&mill, &name).await?],
-        None => mill.topics().await?,
+        None => mill.admin().topics().await?,
     };
     let mut schedules = Vec::new();
     for topic in topics {

@@ -1,7 +1,8 @@
-//! `sawmill dead`: what a group has given up, for a person to look at, resend or drop.
+//! `sawmill dead`: lists, shows, resends and drops dead letters.
 
 use clap::{ArgGroup, Args, Subcommand};
-use sawmill::{DeadLetter, DeadLetters, MessageId, Sawmill, Timestamp, Which};
+use sawmill::admin::{DeadLetter, DeadLetters, LetterSelection};
+use sawmill::{MessageId, Sawmill, Timestamp};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -23,11 +24,11 @@ pub(crate) enum Command {
         topic: String,
         #[command(flatten)]
         group: GroupArg,
-        /// How many to list at most
+        /// The largest number of dead letters to list
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
-    /// Show dead letters with all that is known of them, and what they said on stderr
+    /// Show dead letters with all their failures and what the commands wrote to stderr
     #[command(override_usage = "sawmill dead show [OPTIONS] <TOPIC> <ID>...|--all")]
     #[command(after_help = "Examples:
   sawmill dead show emails 01KA5WZJ2M8Q4T6V8X0Y2A4C6E
@@ -36,7 +37,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: WhichArgs,
     },
-    /// Queue dead letters again, for this group alone, with all attempts before them
+    /// Resend dead letters to this group only, with their full number of attempts
     #[command(override_usage = "sawmill dead retry [OPTIONS] <TOPIC> <ID>...|--all")]
     #[command(after_help = "Examples:
   sawmill dead retry emails 01KA5WZJ2M8Q4T6V8X0Y2A4C6E
@@ -45,7 +46,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: WhichArgs,
     },
-    /// Drop dead letters for good
+    /// Drop dead letters permanently
     #[command(override_usage = "sawmill dead drop [OPTIONS] <TOPIC> <ID>...|--all")]
     #[command(after_help = "Examples:
   sawmill dead drop emails 01KA5WZJ2M8Q4T6V8X0Y2A4C6E
@@ -53,7 +54,7 @@ pub(crate) enum Command {
     Drop {
         #[command(flatten)]
         which: WhichArgs,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -66,17 +67,17 @@ pub(crate) struct WhichArgs {
     topic: String,
     #[command(flatten)]
     group: GroupArg,
-    /// The ids that the pushes printed
+    /// The message ids, as `sawmill push` printed them
     #[arg(value_name = "ID")]
     ids: Vec<MessageId>,
-    /// All that are there
+    /// All dead letters of the group
     #[arg(long)]
     all: bool,
 }
 
 impl WhichArgs {
-    fn which(&self) -> Which {
-        if self.all { Which::All } else { Which::Ids(self.ids.clone()) }
+    fn which(&self) -> LetterSelection {
+        if self.all { LetterSelection::All } else { LetterSelection::Ids(self.ids.clone()) }
     }
 
     async fn letters(&self, mill: &Sawmill) -> Result<DeadLetters, Failure> {
@@ -102,7 +103,7 @@ impl Shown {
     fn new(topic: &str, group: &str, letter: DeadLetter) -> Self {
         let reason = letter.reason().to_owned();
         let failures = letter.message.failures();
-        // A letter has no time of its own; it is written when the last attempt is over.
+        // A dead letter has no time of its own; it is written when the last attempt ends.
         let died = failures.last().map_or(letter.message.created, |failure| failure.at);
         Self {
             group: group.to_owned(),
@@ -127,7 +128,7 @@ impl Shown {
     }
 }
 
-/// How many letters met which end, as it is printed.
+/// The number of resent or dropped letters, as it is printed.
 #[derive(Debug, Serialize)]
 struct Decided {
     topic: String,
@@ -138,10 +139,10 @@ struct Decided {
     dropped: Option<usize>,
 }
 
-/// The dead letters of a group; a failure with exit code 4 if there is no such group.
+/// Opens the dead letters of a group; a failure with exit code 4 if there is no such group.
 async fn open(mill: &Sawmill, topic: &str, group: &str) -> Result<DeadLetters, Failure> {
     group::find(mill, topic, group).await?;
-    Ok(mill.dead_letters(topic, group).await?)
+    Ok(mill.admin().dead_letters(topic, group).await?)
 }
 
 pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failure> {
@@ -150,7 +151,7 @@ pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failu
         Command::List { topic, group, limit } => list(&mill, &topic, &group.group, limit, session).await,
         Command::Show { which } => show(&mill, &which, session).await,
         Command::Retry { which } => {
-            let resent = which.letters(&mill).await?.resend(which.which()).await?;
+            let resent = which.letters(&mill).await?.retry(which.which()).await?;
             decided(session, &which, Some(resent), None)
         }
         Command::Drop { which, yes } => {
@@ -196,7 +197,7 @@ async fn list(
         }
         table
     })?;
-    let (shown, all) = (letters.len() as u64, mill.status(topic, group).await?.dead);
+    let (shown, all) = (letters.len() as u64, mill.admin().status(topic, group).await?.dead);
     if all > shown {
         note(&format!("{} of {}.", text::count(shown), text::counted(all, "dead letter")));
     }
@@ -207,8 +208,8 @@ async fn show(mill: &Sawmill, which: &WhichArgs, session: &Session) -> Result<()
     let letters = which.letters(mill).await?;
     let mut found = Vec::new();
     match which.which() {
-        Which::All => found = letters.list(usize::MAX).await?,
-        Which::Ids(ids) => {
+        LetterSelection::All => found = letters.list(usize::MAX).await?,
+        LetterSelection::Ids(ids) => {
             for id in ids {
                 found.push(letters.show(id).await?);
             }

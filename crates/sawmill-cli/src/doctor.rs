@@ -1,9 +1,9 @@
-//! `sawmill doctor`: what is wrong with the store, and what to do about it.
+//! `sawmill doctor`: reports problems of the store and how to fix them.
 
 use std::time::Duration;
 
 use clap::Args;
-use sawmill::Finding;
+use sawmill::engine::storage::Finding;
 
 use crate::failure::Failure;
 use crate::output::note;
@@ -13,32 +13,34 @@ use crate::text;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It looks twice, as far apart as the workers may be silent (their TTL), and five seconds later once
-more if others might take over from the silent. It finds claims that nobody works, keys that a
-failing message blocks or that most messages have, clocks that are wrong, and groups that keep a
-topic from being trimmed. Of the store's engine it finds settings under which a crash loses
-messages, transactions held open, rights that are missing, and notifications that do not arrive.
-What it could not look at, for want of rights, it says. The exit code is 0 if nothing is wrong as
-far as it can see, and 1 if something is.
+The doctor takes two samples, one worker TTL apart. If other workers might take over from silent
+ones, it takes a third sample five seconds later.
+
+It finds claims without a live worker, keys that a failing message blocks, keys that most messages
+share, wrong clocks, and groups that keep a topic from being trimmed. In the database it finds
+settings under which a crash loses messages, transactions held open, missing rights, and
+notifications that do not arrive. It also reports checks that it has no rights for.
+
+The exit code is 0 if no problem was found, and 1 otherwise.
 
 Examples:
   sawmill doctor
   sawmill doctor --wait 1m
   sawmill doctor --json | jq -r .what_to_do")]
 pub(crate) struct DoctorArgs {
-    /// How long to look at most; who may be silent for longer is taken to be alive, and a transaction
-    /// that is open for longer is taken to be forgotten
+    /// The longest total time to wait. Workers with a longer TTL count as alive, transactions that are open
+    /// for longer as forgotten
     #[arg(long, value_name = "DURATION", value_parser = text::duration, default_value = "15s")]
     wait: Duration,
 }
 
 pub(crate) async fn run(args: DoctorArgs, session: &Session) -> Result<(), Failure> {
     let mill = session.open().await?;
-    let findings = mill.check_up(args.wait).await?;
+    let findings = mill.admin().doctor(args.wait).await?;
     if session.out.is_json() {
         session.out.list(&findings, |_| Table::new([]))?;
     } else {
-        session.out.print(&findings.iter().map(told).collect::<Vec<_>>().join("\n\n"))?;
+        session.out.print(&findings.iter().map(describe).collect::<Vec<_>>().join("\n\n"))?;
     }
     match findings.iter().filter(|finding| finding.is_problem()).count() as u64 {
         0 if session.out.is_json() => Ok(()),
@@ -53,8 +55,8 @@ pub(crate) async fn run(args: DoctorArgs, session: &Session) -> Result<(), Failu
     }
 }
 
-/// A finding for people. What comes from messages is shown as it can be printed.
-fn told(finding: &Finding) -> String {
+/// Formats a finding for people. Text that comes from messages is escaped.
+fn describe(finding: &Finding) -> String {
     let mut place = String::new();
     if let Some(topic) = &finding.topic {
         place = format!(", topic {topic}");

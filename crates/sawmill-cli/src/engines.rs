@@ -1,4 +1,4 @@
-//! The engines that this program was built with: the one place that names them.
+//! The engines that this program was built with. No other file names them.
 
 use sawmill::{OpenOptions, Sawmill};
 
@@ -20,22 +20,9 @@ const ENGINES: &[Built] = &[
     Built { scheme: "cassandra", feature: "cassandra", is_in: cfg!(feature = "cassandra") },
 ];
 
-/// How to open a store, with every engine that is there.
+/// Returns options for opening a store with the engines that were compiled in.
 pub(crate) fn options() -> OpenOptions {
-    let options = Sawmill::options();
-    #[cfg(feature = "sqlite")]
-    let options = options.engine(sawmill_sqlite::SqliteEngine);
-    #[cfg(feature = "postgres")]
-    let options = options.engine(sawmill_postgres::PostgresEngine::default());
-    #[cfg(feature = "mysql")]
-    let options = options.engine(sawmill_mysql::MysqlEngine);
-    #[cfg(feature = "zookeeper")]
-    let options = options.engine(sawmill_zookeeper::ZookeeperEngine);
-    #[cfg(feature = "kafka")]
-    let options = options.engine(sawmill_kafka::KafkaEngine);
-    #[cfg(feature = "cassandra")]
-    let options = options.engine(sawmill_cassandra::CassandraEngine);
-    options
+    Sawmill::options()
 }
 
 /// Refuses the URL of an engine that was left out when the program was built.
@@ -54,10 +41,10 @@ fn check_among(engines: &[Built], url: &str) -> Result<(), Failure> {
     }
 }
 
-/// The version of the store's tables; none if the store is not there yet, or has no such thing.
+/// Returns the schema version; none if the store does not exist or its engine has no schema version.
 #[cfg_attr(
     not(feature = "mysql"),
-    allow(unused_variables, reason = "SQLite's tables are those of all namespaces")
+    allow(unused_variables, reason = "the schema of SQLite is shared by all namespaces")
 )]
 pub(crate) async fn schema(url: &str, namespace: Option<&str>) -> Result<Option<u32>, Failure> {
     match url.split_once(':') {

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use sawmill::ErrorKind;
 
-/// What scripts can tell from the exit code.
+/// The exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// Whoever read our output has gone: there is nothing to say, and nobody to say it to.
+    /// The reader of our output has closed it: no message, and success.
     Quiet = 0,
     /// The operation failed.
     Failed = 1,
@@ -17,7 +17,7 @@ pub(crate) enum Code {
     Usage = 2,
     /// The store could not be reached.
     Unreachable = 3,
-    /// What was named does not exist.
+    /// The named thing does not exist.
     NotFound = 4,
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Code {
 pub(crate) struct Failure {
     code: Code,
     message: String,
-    /// It is the store's, and people want to know which one's.
+    /// The store caused it, so the message should name the store.
     is_of_store: bool,
 }
 
@@ -51,26 +51,26 @@ impl Failure {
         self.code
     }
 
-    /// The same failure, and where it happened.
+    /// Puts the place before the message.
     pub(crate) fn at(mut self, place: impl fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
-    /// The same failure, which another store than the usual one has to answer for.
+    /// Marks a failure of another store than the main one, and puts its name before the message.
     #[cfg(feature = "deliver")]
     pub(crate) fn of_other_store(mut self, place: impl fmt::Display) -> Self {
         self.is_of_store = false;
         self.at(place)
     }
 
-    /// The same failure, and what else is to be said of it.
+    /// Appends to the message.
     pub(crate) fn and(mut self, more: &str) -> Self {
         self.message += more;
         self
     }
 
-    /// Says why on stderr, and gives the exit code.
+    /// Prints the message on stderr and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if self.code != Code::Quiet {
             let red = anstyle::AnsiColor::Red.on_default().bold();
@@ -106,7 +106,7 @@ impl From<sawmill::Error> for Failure {
     }
 }
 
-/// Something went wrong with our output: with input, say which.
+/// An I/O error of our output. Input errors need a message that says which input.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {

@@ -1,4 +1,4 @@
-//! Which group of a topic is meant.
+//! The group argument of commands, and lookups of groups.
 
 use clap::Args;
 use sawmill::Sawmill;
@@ -6,7 +6,7 @@ use sawmill::Sawmill;
 use crate::failure::Failure;
 use crate::topic;
 
-/// The group that most topics have.
+/// The name of the group if none is given.
 pub(crate) const DEFAULT: &str = "default";
 
 #[derive(Debug, Args)]
@@ -16,13 +16,13 @@ pub(crate) struct GroupArg {
     pub(crate) group: String,
 }
 
-/// The names of a topic's groups; a failure with exit code 4 if there is no such topic.
+/// Returns the names of a topic's groups; a failure with exit code 4 if there is no such topic.
 pub(crate) async fn names(mill: &Sawmill, topic: &str) -> Result<Vec<String>, Failure> {
     topic::find(mill, topic).await?;
-    Ok(mill.groups(topic).await?.iter().map(ToString::to_string).collect())
+    Ok(mill.admin().groups(topic).await?.iter().map(ToString::to_string).collect())
 }
 
-/// A failure with exit code 4 if the topic has no such group.
+/// Checks that the topic has this group; a failure with exit code 4 if not.
 pub(crate) async fn find(mill: &Sawmill, topic: &str, group: &str) -> Result<(), Failure> {
     let groups = names(mill, topic).await?;
     if groups.iter().any(|name| name == group) {

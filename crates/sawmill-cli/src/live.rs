@@ -1,8 +1,8 @@
-//! The terminal: the lines that are written there, and the one line that changes while something goes on.
+//! The terminal: log lines, and the live line below them that shows progress.
 //!
-//! Stderr belongs to the whole process, and so does its last line. So one thread writes there: it takes the live line away,
-//! writes, and puts the line back. Whoever reads may be slow, or not read at all: only that thread waits for it, and not the
-//! workers, whose beats must go on.
+//! Stderr and its last line belong to the whole process, so one thread does all the writing: it clears the
+//! live line, writes, and draws the line again. If the reader of the terminal is slow, only that thread
+//! waits, never the workers, whose heartbeats must go on.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,48 +11,48 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use sawmill::clock::Moment;
-use sawmill::env::Env;
+use sawmill::engine::runtime::{Env, Moment};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The shortest time between two changes of the live line: an eye sees no more, and a slow connection bears no more.
+/// The shortest time between two updates of the live line. More would not be seen, and slow connections could
+/// not carry it.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// How wide a terminal is that does not say.
+/// The assumed width of a terminal that does not report one.
 const USUAL_WIDTH: usize = 80;
-/// Back to the first column, and away with what stands there.
+/// Moves to the first column and clears the line.
 const CLEAR: &str = "\r\x1b[2K";
-/// How many pieces of text, and bytes of lines, may wait to be written before more are left out.
+/// Limits of what waits to be written, in pieces of text and in bytes of lines. More is left out.
 const MOST_WAITING: usize = 4096;
 const MOST_BYTES: usize = 4 << 20;
-/// How long to wait for all to be written, if nobody reads.
+/// How long a flush waits if nobody reads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where lines go. Both may be the same terminal.
+/// The output to write to. Both may be the same terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Out {
     Stdout,
     Stderr,
 }
 
-enum Order {
-    /// Whole lines, to be written above the live line.
+enum Request {
+    /// Whole lines to write above the live line.
     Lines(Out, Vec<u8>),
-    /// The live line is to be this.
+    /// The new live line.
     Live(String),
-    /// Say when you have come this far.
-    Tell(SyncSender<()>),
+    /// A reply is due once everything before this is written.
+    Flush(SyncSender<()>),
 }
 
-/// The way to the thread that writes.
+/// The sending side of the writer thread.
 struct Writer {
-    orders: SyncSender<Order>,
+    requests: SyncSender<Request>,
     queue: Arc<Queue>,
 }
 
-/// What both ends of that way know.
+/// The state that both sides share.
 #[derive(Default)]
 struct Queue {
-    /// How many bytes of lines wait to be written.
+    /// The bytes of lines that wait to be written.
     bytes: AtomicUsize,
     /// How many pieces were left out since the last one that was written.
     missing: AtomicU64,
@@ -64,7 +64,7 @@ fn writer() -> &'static Writer {
     WRITER.get_or_init(|| {
         let (writer, taken) = Writer::new();
         let queue = writer.queue.clone();
-        // Without a thread there is nobody to take orders, and lines are written where they are given.
+        // If the thread cannot be started, the channel is disconnected, and senders write lines themselves.
         let _ = thread::Builder::new()
             .name("terminal".to_owned())
             .spawn(move || serve(&taken, &queue, &mut io::stdout(), &mut io::stderr()));
@@ -73,14 +73,14 @@ fn writer() -> &'static Writer {
 }
 
 impl Writer {
-    fn new() -> (Self, Receiver<Order>) {
-        let (orders, taken) = sync_channel(MOST_WAITING);
-        (Self { orders, queue: Arc::default() }, taken)
+    fn new() -> (Self, Receiver<Request>) {
+        let (requests, taken) = sync_channel(MOST_WAITING);
+        (Self { requests, queue: Arc::default() }, taken)
     }
 
-    /// Has lines written in a moment. If too much waits already, they come back. A piece that is longer than all that may wait
-    /// waits alone.
-    fn order(&self, out: Out, lines: Vec<u8>) -> Result<(), Vec<u8>> {
+    /// Queues lines. Returns them if too much waits already. A piece above the limit is accepted if nothing
+    /// else waits.
+    fn send(&self, out: Out, lines: Vec<u8>) -> Result<(), Vec<u8>> {
         let (size, bytes) = (lines.len(), &self.queue.bytes);
         let with_it = |waiting: usize| {
             (waiting == 0 || waiting.saturating_add(size) <= MOST_BYTES).then(|| waiting.saturating_add(size))
@@ -88,27 +88,27 @@ impl Writer {
         if bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it).is_err() {
             return Err(lines);
         }
-        let (order, gone) = match self.orders.try_send(Order::Lines(out, lines)) {
+        let (request, gone) = match self.requests.try_send(Request::Lines(out, lines)) {
             Ok(()) => return Ok(()),
-            Err(TrySendError::Full(order)) => (order, false),
-            Err(TrySendError::Disconnected(order)) => (order, true),
+            Err(TrySendError::Full(request)) => (request, false),
+            Err(TrySendError::Disconnected(request)) => (request, true),
         };
         bytes.fetch_sub(size, Ordering::Relaxed);
-        match order {
-            Order::Lines(out, lines) if gone => write(out, &lines, &mut io::stdout(), &mut io::stderr()),
-            Order::Lines(_, lines) => return Err(lines),
-            Order::Live(_) | Order::Tell(_) => {}
+        match request {
+            Request::Lines(out, lines) if gone => write(out, &lines, &mut io::stdout(), &mut io::stderr()),
+            Request::Lines(_, lines) => return Err(lines),
+            Request::Live(_) | Request::Flush(_) => {}
         }
         Ok(())
     }
 }
 
-/// Writes what is ordered. An output that has gone is no reason to stop.
-fn serve(orders: &Receiver<Order>, queue: &Queue, stdout: &mut impl Write, stderr: &mut impl Write) {
+/// Writes what is requested. Errors of an output are ignored: it may be closed.
+fn serve(requests: &Receiver<Request>, queue: &Queue, stdout: &mut impl Write, stderr: &mut impl Write) {
     let mut shown = String::new();
-    for order in orders {
-        match order {
-            Order::Lines(out, lines) => {
+    for request in requests {
+        match request {
+            Request::Lines(out, lines) => {
                 if !shown.is_empty() {
                     let _ = stderr.write_all(CLEAR.as_bytes());
                 }
@@ -121,12 +121,12 @@ fn serve(orders: &Receiver<Order>, queue: &Queue, stdout: &mut impl Write, stder
                 let _ = stderr.write_all(shown.as_bytes());
                 queue.bytes.fetch_sub(lines.len(), Ordering::Relaxed);
             }
-            Order::Live(text) if text == shown => {}
-            Order::Live(text) => {
+            Request::Live(text) if text == shown => {}
+            Request::Live(text) => {
                 let _ = stderr.write_all(format!("{CLEAR}{text}").as_bytes());
                 shown = text;
             }
-            Order::Tell(said) => {
+            Request::Flush(said) => {
                 let _ = said.send(());
             }
         }
@@ -140,52 +140,53 @@ fn write(out: Out, lines: &[u8], stdout: &mut impl Write, stderr: &mut impl Writ
     };
 }
 
-/// Writes whole lines to stderr, above the live line if there is one, in a moment. If too much waits, they are left out, and that
-/// is said in their place.
+/// Queues whole lines for stderr, above the live line. If too much waits, they are left out, and a note in
+/// their place says so.
 pub(crate) fn above(lines: &[u8]) {
     let writer = writer();
-    if writer.order(Out::Stderr, lines.to_vec()).is_err() {
+    if writer.send(Out::Stderr, lines.to_vec()).is_err() {
         writer.queue.missing.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Writes whole lines, and waits as long as too much waits already.
+/// Queues whole lines, and waits as long as too much is queued.
 pub(crate) async fn above_in_turn(out: Out, lines: Vec<u8>, env: &Env) {
     let mut lines = lines;
-    while let Err(again) = writer().order(out, lines) {
+    while let Err(again) = writer().send(out, lines) {
         lines = again;
         env.sleep(SHORTEST).await;
     }
 }
 
-/// Waits until all that was to be written is, but not for ever.
+/// Waits until everything queued is written, at most for `PATIENCE`.
 pub(crate) fn flush() {
     let Some(writer) = WRITER.get() else { return };
     let (say, said) = sync_channel(1);
-    if writer.orders.try_send(Order::Tell(say)).is_ok() {
+    if writer.requests.try_send(Request::Flush(say)).is_ok() {
         let _ = said.recv_timeout(PATIENCE);
     }
 }
 
-/// True if somebody would see a live line.
+/// True if stderr is a terminal that can show a live line.
 pub(crate) fn is_seen() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// A line that can be changed. It is there only if stderr is a terminal, and gone when this is dropped. There is one at a time.
+/// A line on the terminal that can change. It is shown only if stderr is a terminal, and removed on drop.
+/// There is at most one at a time.
 pub(crate) struct LiveLine {
     env: Env,
-    /// When it was last drawn; `None` if nobody would see it.
+    /// When it was last drawn; `None` if there is no terminal.
     drawn: Option<Mutex<Option<Moment>>>,
 }
 
 impl LiveLine {
-    /// A line that shows nothing yet.
+    /// Creates an empty line.
     pub(crate) fn new(env: &Env) -> Self {
         Self { env: env.clone(), drawn: is_seen().then(Mutex::default) }
     }
 
-    /// Shows this instead of what was there, unless that was drawn just now.
+    /// Shows this text, unless the line was drawn a moment ago.
     pub(crate) fn set(&self, text: &str) {
         let Some(drawn) = &self.drawn else { return };
         let mut drawn = drawn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -197,7 +198,7 @@ impl LiveLine {
         draw(fit(text, width()));
     }
 
-    /// Takes the line away until something is set again.
+    /// Clears the line until the next text is set.
     pub(crate) fn clear(&self) {
         if let Some(drawn) = &self.drawn {
             *drawn.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
@@ -209,14 +210,14 @@ impl LiveLine {
 impl Drop for LiveLine {
     fn drop(&mut self) {
         self.clear();
-        // What is printed next is not printed behind it.
+        // Later output must not follow on the same line.
         flush();
     }
 }
 
-/// The live line is to be this. If too much waits to be written, the next one will do.
+/// Requests a new live line. If too much waits to be written, it is skipped.
 fn draw(text: String) {
-    let _ = writer().orders.try_send(Order::Live(text));
+    let _ = writer().requests.try_send(Request::Live(text));
 }
 
 fn width() -> usize {
@@ -224,7 +225,7 @@ fn width() -> usize {
     size.map(|size| usize::from(size.ws_col)).ok().filter(|width| *width > 0).unwrap_or(USUAL_WIDTH)
 }
 
-/// As much of the text as fits on one line. The last column stays free, as some terminals go to the next line when it is filled.
+/// Shortens the text to one line. The last column stays free, as some terminals wrap when it is filled.
 fn fit(text: &str, width: usize) -> String {
     let room = width.saturating_sub(1);
     if text.width() <= room {
@@ -262,8 +263,8 @@ mod tests {
     #[test]
     fn lines_are_written_above_the_live_line_and_what_is_missing_is_said() {
         let (writer, taken) = Writer::new();
-        let lines = |out, text: &str| writer.order(out, text.as_bytes().to_vec()).unwrap();
-        let live = |text: &str| writer.orders.send(Order::Live(text.to_owned())).unwrap();
+        let lines = |out, text: &str| writer.send(out, text.as_bytes().to_vec()).unwrap();
+        let live = |text: &str| writer.requests.send(Request::Live(text.to_owned())).unwrap();
         lines(Out::Stderr, "one\n");
         live("live");
         live("live");
@@ -288,9 +289,9 @@ mod tests {
     fn only_so_much_waits_to_be_written() {
         let (writer, taken) = Writer::new();
         let half = vec![b'x'; MOST_BYTES / 2];
-        let ordered = |lines: &[u8]| writer.order(Out::Stdout, lines.to_vec()).is_ok();
+        let ordered = |lines: &[u8]| writer.send(Out::Stdout, lines.to_vec()).is_ok();
         assert_eq!([&half[..], &half, b"x"].map(ordered), [true, true, false]);
-        let waiting: Vec<Order> = taken.try_iter().collect();
+        let waiting: Vec<Request> = taken.try_iter().collect();
         assert_eq!(waiting.len(), 2);
         writer.queue.bytes.store(0, Ordering::Relaxed);
         assert_eq!([&half.repeat(3)[..], b"x"].map(ordered), [true, false], "a long one waits alone");

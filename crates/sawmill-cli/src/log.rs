@@ -1,8 +1,8 @@
-//! What the program tells of its work: lines for people, on stderr or in a file.
+//! The log of the program: lines for people, on stderr or in a file.
 //!
-//! Time, level, what happened, and the facts: `2026-11-15T08:00:00.000Z WARN  dead letter  topic=emails …`. What takes
-//! several lines, like the last words of a command, stands below, indented, so that nothing in it can pass for a line of
-//! the log itself.
+//! A line has the time, the level, the message and the fields: `2026-11-15T08:00:00.000Z WARN  dead letter
+//! topic=emails …`. Values with several lines, such as the stderr of a command, follow indented, so that
+//! nothing in them looks like a line of the log.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use clap::ValueEnum;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use serde::Deserialize;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
@@ -22,25 +22,25 @@ use crate::failure::Failure;
 use crate::live;
 use crate::log_line::LogLine;
 
-/// How much is told: this, and what is more important.
+/// The lowest level that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LogLevel {
-    /// What needs somebody
+    /// Problems that need attention
     Error,
-    /// What somebody should know: dead letters, a store that does not answer
+    /// Warnings, such as dead letters or a store that does not answer
     Warn,
-    /// What happens to workers, and attempts that failed
+    /// Changes of workers, and failed attempts
     Info,
     /// Every step
     Debug,
-    /// Every step, also of the libraries that the program uses
+    /// Every step, libraries included
     Trace,
 }
 
 impl LogLevel {
-    /// What of the program's own is told, and what of the libraries that it uses. What troubles a driver, the engine says, in words
-    /// that help; its own are for those who look closer.
+    /// The filters for the program itself and for its libraries. Engines report the problems of their drivers
+    /// in clearer words, so the events of the drivers appear only at debug and trace.
     fn targets(self) -> Targets {
         let (own, foreign) = match self {
             LogLevel::Error => (LevelFilter::ERROR, LevelFilter::OFF),
@@ -63,57 +63,58 @@ impl std::fmt::Display for LogLevel {
 #[derive(Clone)]
 pub(crate) struct Log {
     targets: reload::Handle<Targets, Registry>,
-    place: Place,
+    destination: Destination,
 }
 
 impl Log {
-    /// Starts to log to stderr.
+    /// Starts logging to stderr.
     pub(crate) fn start(level: LogLevel, env: &Env) -> Self {
-        let place = Place::default();
+        let destination = Destination::default();
         let (filter, targets) = reload::Layer::new(level.targets());
-        let line = LogLine::new(env.clone(), place.clone());
-        let lines = fmt::layer().event_format(line).with_writer(place.clone());
-        // Only a second log in one process could fail here, and then the first one goes on.
+        let line = LogLine::new(env.clone(), destination.clone());
+        let lines = fmt::layer().event_format(line).with_writer(destination.clone());
+        // This fails only for a second log in one process; then the first one stays in use.
         let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
-        Self { targets, place }
+        Self { targets, destination }
     }
 
-    /// Tells this much from now on.
+    /// Changes the level.
     pub(crate) fn set_level(&self, level: LogLevel) {
-        // It fails only if the log is gone, and then there is nothing to tell.
+        // It fails only if the log is gone; then there is nothing to filter.
         let _ = self.targets.reload(level.targets());
     }
 
-    /// Logs to the end of this file from now on, and makes it if it is not there.
+    /// Appends the log to this file from now on, and creates the file if needed.
     pub(crate) fn to_file(&self, path: &Path) -> Result<(), Failure> {
         let file = open(path).map_err(|error| {
             let path = path.display();
             Failure::usage(format!("log file {path} cannot be written: {error}: name one that can, or none"))
         })?;
-        *self.place.file() = Some(LogFile { path: path.to_owned(), file, is_failing: false });
+        *self.destination.file() = Some(LogFile { path: path.to_owned(), file, is_failing: false });
         Ok(())
     }
 
-    /// Puts lines into the log as they are, whatever its level: somebody has asked for them.
+    /// Writes lines to the log at any level: the operator has asked for them.
     pub(crate) fn write(&self, lines: &str) {
-        // What cannot be written to a file is told on stderr, and there is no one else to tell.
-        let _ = self.place.clone().write_all(format!("{lines}\n").as_bytes());
+        // A failed write falls back to stderr, and a failure there cannot be reported.
+        let _ = self.destination.clone().write_all(format!("{lines}\n").as_bytes());
     }
 
     /// True if the log goes to a file.
     pub(crate) fn has_file(&self) -> bool {
-        self.place.file().is_some()
+        self.destination.file().is_some()
     }
 
-    /// Opens the log file anew under its name, after something else has moved it away. If that fails, the old one stays.
+    /// Opens the log file again by its name, after log rotation has moved it. If that fails, the old file
+    /// stays in use.
     pub(crate) fn reopen(&self) {
-        let Some(path) = self.place.file().as_ref().map(|log| log.path.clone()) else {
+        let Some(path) = self.destination.file().as_ref().map(|log| log.path.clone()) else {
             tracing::info!("there is no log file to reopen: the log goes to stderr");
             return;
         };
         match open(&path) {
             Ok(file) => {
-                if let Some(log) = self.place.file().as_mut() {
+                if let Some(log) = self.destination.file().as_mut() {
                     (log.file, log.is_failing) = (file, false);
                 }
                 tracing::info!(path = %path.display(), "reopened the log file");
@@ -129,7 +130,7 @@ fn open(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.append(true).create(true);
     #[cfg(unix)]
-    // Payloads and last words of commands are nobody else's business.
+    // Payloads and the stderr of commands are private.
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
     options.open(path)
 }
@@ -137,17 +138,17 @@ fn open(path: &Path) -> io::Result<File> {
 struct LogFile {
     path: PathBuf,
     file: File,
-    /// That it could not be written was said already.
+    /// A write has failed, and that was reported.
     is_failing: bool,
 }
 
-/// Where the log goes: to a file if one was named, else to stderr.
+/// Where the log goes: the log file if there is one, else stderr.
 #[derive(Clone, Default)]
-pub(crate) struct Place {
+pub(crate) struct Destination {
     file: Arc<Mutex<Option<LogFile>>>,
 }
 
-impl Place {
+impl Destination {
     fn file(&self) -> MutexGuard<'_, Option<LogFile>> {
         self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -160,16 +161,16 @@ impl Place {
     }
 }
 
-impl<'a> MakeWriter<'a> for Place {
-    type Writer = Place;
+impl<'a> MakeWriter<'a> for Destination {
+    type Writer = Destination;
 
-    fn make_writer(&'a self) -> Place {
+    fn make_writer(&'a self) -> Destination {
         self.clone()
     }
 }
 
-impl Write for Place {
-    /// A line that does not get into the file is told on stderr, where a supervisor may still keep it.
+impl Write for Destination {
+    /// Writes lines that the file does not take to stderr, where a supervisor may keep them.
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         if let Some(log) = self.file().as_mut() {
             match log.file.write_all(lines) {

@@ -1,30 +1,30 @@
-//! How a line of the log looks.
+//! The format of a log line.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::log::Place;
+use crate::log::Destination;
 use crate::text;
 
-/// What stands before each further line of a fact that takes several.
+/// The prefix of the second and later lines of a value.
 const INDENT: &str = "    | ";
 
 pub(crate) struct LogLine {
     env: Env,
-    place: Place,
+    destination: Destination,
 }
 
 impl LogLine {
-    pub(crate) fn new(env: Env, place: Place) -> Self {
-        Self { env, place }
+    pub(crate) fn new(env: Env, destination: Destination) -> Self {
+        Self { env, destination }
     }
 }
 
@@ -40,20 +40,20 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
-        let (dim, loud) = match self.place.has_colours() {
+        let (dim, loud) = match self.destination.has_colours() {
             true => (Style::new().dimmed(), level_style(*metadata.level())),
             false => (Style::new(), Style::new()),
         };
-        let mut facts = Facts::default();
-        event.record(&mut facts);
+        let mut fields = Fields::default();
+        event.record(&mut fields);
         let (time, level) = (text::rfc3339(self.env.wall()), metadata.level().as_str());
-        write!(out, "{dim}{time}{dim:#} {loud}{level:<5}{loud:#} {}", facts.message)?;
-        let (cause, rest) = facts.cause.split_once('\n').unwrap_or((&facts.cause, ""));
+        write!(out, "{dim}{time}{dim:#} {loud}{level:<5}{loud:#} {}", fields.message)?;
+        let (cause, rest) = fields.cause.split_once('\n').unwrap_or((&fields.cause, ""));
         if !cause.is_empty() {
             write!(out, ": {}", Plain(cause))?;
         }
-        write!(out, "{dim}{}", facts.named)?;
-        // What is told while a message is handled, and does not say itself which, is told of that message.
+        write!(out, "{dim}{}", fields.named)?;
+        // An event inside a handler gets the message from its span, unless it names one itself.
         if metadata.fields().field("id").is_none() {
             for span in context.event_scope().into_iter().flatten() {
                 if let Some(fields) = span.extensions().get::<FormattedFields<N>>() {
@@ -78,17 +78,17 @@ fn level_style(level: Level) -> Style {
     }
 }
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Default)]
-struct Facts {
+struct Fields {
     message: String,
-    /// Why it happened: this is read first, and may take several lines.
+    /// The error or reason. It comes first, and may have several lines.
     cause: String,
-    /// The rest, as `  name=value`.
+    /// The other fields, as `  name=value`.
     named: String,
 }
 
-impl Facts {
+impl Fields {
     fn add(&mut self, name: &str, value: &str) {
         let is_plain = |letter: char| !letter.is_whitespace() && !letter.is_control() && letter != '"';
         match name {
@@ -105,7 +105,7 @@ impl Facts {
     }
 }
 
-impl Visit for Facts {
+impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.add(field.name(), &format!("{value:?}"));
     }
@@ -122,7 +122,8 @@ impl Visit for Facts {
     }
 }
 
-/// Text from elsewhere, on one line: it can neither move the cursor nor pass for several lines.
+/// Foreign text on one line: control characters are escaped, so that it cannot move the cursor or fake log
+/// lines.
 struct Plain<'a>(&'a str);
 
 impl fmt::Display for Plain<'_> {
@@ -156,13 +157,13 @@ mod tests {
         }
     }
 
-    /// What is logged, without the times.
-    fn logged(tell: impl FnOnce()) -> String {
+    /// The log output, without the times.
+    fn logged(log: impl FnOnce()) -> String {
         let kept = Kept::default();
-        let line = LogLine::new(Env::system(), Place::default());
+        let line = LogLine::new(Env::system(), Destination::default());
         let writer = kept.clone();
         let layer = fmt::layer().event_format(line).with_writer(move || writer.clone());
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), tell);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
         let without_time = |line: &str| match line.starts_with("20") {
             true => line.split_once(' ').unwrap().1.to_owned() + "\n",

@@ -1,8 +1,8 @@
 //! The program `sawmill`: a durable work queue for people and scripts.
 //!
-//! Data goes to stdout, everything else to stderr. A command is a file of its own: what it takes, what it does, and what it
-//! prints. All of them are given a [`Session`](session::Session), and end with a [`Failure`](failure::Failure) that knows
-//! its exit code.
+//! Data goes to stdout, everything else to stderr. Each command has its own file, with its arguments, what it
+//! does and what it prints. Every command gets a [`Session`](session::Session) and fails with a
+//! [`Failure`](failure::Failure), which knows its exit code.
 
 mod bench;
 mod cancel;
@@ -16,6 +16,8 @@ mod doctor;
 mod engines;
 mod failure;
 mod group;
+#[cfg(feature = "serve")]
+mod key;
 mod live;
 mod log;
 mod log_line;
@@ -38,15 +40,13 @@ mod show;
 mod status;
 mod table;
 mod text;
-#[cfg(feature = "serve")]
-mod token;
 mod topic;
 mod trim;
 #[cfg(any(feature = "deliver", feature = "kafka"))]
 mod trust;
+mod values;
 mod work;
 mod workers;
-mod written;
 
 use std::process::ExitCode;
 
@@ -64,21 +64,21 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
-    // These need no store, and work beside a broken configuration.
+    // These need no store, and must work with a broken configuration.
     match cli.command {
         Command::Completions(args) => return manual::completions(&args),
         Command::Man(args) => return manual::man(&args),
-        Command::Minder(args) => return work::minder::mind(&args),
+        Command::Minder(args) => return work::minder::run(&args),
         _ => {}
     }
     #[cfg_attr(
         not(feature = "kafka"),
-        allow(unused_mut, reason = "nothing else is configured by its environment")
+        allow(unused_mut, reason = "only the pool worker changes the session")
     )]
     let mut session = Session::new(cli.globals)?;
     #[cfg(feature = "kafka")]
     if let Command::PoolWorker(_) = &cli.command {
-        pool::Configuration::read()?.point(&mut session);
+        pool::Configuration::read()?.apply_to(&mut session);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -109,7 +109,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             #[cfg(feature = "serve")]
             Command::Serve(args) => serve::run(args, &session).await,
             #[cfg(feature = "serve")]
-            Command::Token(command) => token::run(command, &session).await,
+            Command::Key(command) => key::run(command, &session).await,
             Command::Bench(args) => bench::run(args, &session).await,
             Command::BenchAnswer => bench::answer(),
             Command::Demo(args) => demo::run(args, &session).await,

@@ -1,4 +1,4 @@
-//! What the program says of itself: completions for shells, and manual pages.
+//! Shell completions and manual pages.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::failure::Failure;
                         sawmill completions fish > ~/.config/fish/completions/sawmill.fish"
 )]
 pub(crate) struct CompletionsArgs {
-    /// The shell to print it for
+    /// The shell
     shell: Shell,
 }
 
@@ -32,9 +32,9 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     after_help = "Examples:\n  sawmill man | man -l -\n  sawmill man work | man -l -\n  sawmill man --out /usr/local/share/man/man1"
 )]
 pub(crate) struct ManArgs {
-    /// The command, in words: `topic create`
+    /// The command, such as `topic create` [default: sawmill itself]
     command: Vec<String>,
-    /// Write all pages to this folder
+    /// Write the pages of all commands to this folder
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     out: Option<PathBuf>,
 }

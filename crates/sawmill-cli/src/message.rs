@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use sawmill::{Failure, Message, Timestamp};
+use sawmill::engine::model::Failure;
+use sawmill::{Message, Timestamp};
 use serde::Serialize;
 
 use crate::text::{self, text_or_base64};
 
-/// What every command says of a message.
+/// The fields that every command prints for a message.
 #[derive(Debug, Serialize)]
 pub(crate) struct MessageShown {
     pub(crate) id: String,
@@ -29,13 +30,13 @@ pub(crate) struct MessageShown {
 }
 
 impl MessageShown {
-    /// The message as it was pushed, also if this is a copy of it.
+    /// The message as it was pushed, even if `message` is a copy of it (a retry or a dead letter).
     pub(crate) fn new(topic: impl ToString, message: Message) -> Self {
         let (key, key_base64) = message.key.as_ref().map_or((None, None), |key| text_or_base64(key));
         let (payload, payload_base64) = text_or_base64(&message.payload);
         let mut headers = BTreeMap::new();
         for (name, value) in message.own_headers().iter() {
-            // The first of a name, as handlers are given it.
+            // If a name occurs several times, handlers get the first value, and so does the output.
             headers.entry(name.to_owned()).or_insert_with(|| String::from_utf8_lossy(value).into_owned());
         }
         let is_copy = message.origin() != message.id;
@@ -49,13 +50,13 @@ impl MessageShown {
             payload_base64,
             payload_bytes: message.payload.len() as u64,
             pushed_at: text::rfc3339(message.created),
-            // When a copy is due is when it is tried again, and no business of the message's.
+            // The due time of a copy is that of its retry, not of the message.
             due_at: message.due.filter(|_| !is_copy).map(text::rfc3339),
             message,
         }
     }
 
-    /// The key for people; empty if there is none.
+    /// The key for people; empty if the message has none.
     pub(crate) fn key_preview(&self, most: usize) -> String {
         self.message.key.as_ref().map_or_else(String::new, |key| text::preview(key, most))
     }
@@ -68,7 +69,7 @@ impl MessageShown {
         self.message.created
     }
 
-    /// Names and values for people.
+    /// The fields as names and values for people.
     pub(crate) fn fields(&self, now: Timestamp) -> Vec<(&'static str, String)> {
         let mut rows = vec![("id", self.id.clone()), ("topic", self.topic.clone())];
         if self.message.key.is_some() {
@@ -113,7 +114,7 @@ impl From<Failure> for FailureShown {
 }
 
 impl FailureShown {
-    /// Everything that is known of it, for people: a heading, and below it what was said.
+    /// The whole failure for people: a heading, then the error text.
     pub(crate) fn for_people(&self, now: Timestamp) -> String {
         let what = match self.attempt {
             0 => "not the handler's fault".to_owned(),

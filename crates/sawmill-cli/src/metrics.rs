@@ -1,7 +1,7 @@
-//! `--metrics`: what the library counts, for Prometheus to fetch at `/metrics`.
+//! `--metrics`: serves the metrics of the library to Prometheus at `/metrics`.
 //!
-//! The answerer is small on purpose: it reads the head of one request, within limits of size, time and number, answers, and
-//! hangs up. Whatever is sent to it, the worker goes on.
+//! This HTTP server is small on purpose. It reads the head of one request, with limits on size, time and
+//! concurrency, answers, and closes the connection. No request can disturb the worker.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,21 +18,23 @@ use tokio::sync::Semaphore;
 
 use crate::failure::Failure;
 
-/// From what a fast handler takes to what a long job does, in seconds.
+/// Histogram buckets in seconds, from fast handlers to long jobs.
 const BUCKETS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
     3600.0,
 ];
-/// How often what was measured is sorted into buckets, so that it does not pile up while nobody asks.
+/// How often samples are sorted into buckets. Without this they would pile up between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// How much a request may say before the empty line that ends it, how long it may take, and how many are heard at once.
+/// Limits of a request: the bytes before the empty line that ends its head, its duration, and how many are
+/// served at once.
 const MOST_BYTES: usize = 8 << 10;
 const MOST_TIME: Duration = Duration::from_secs(5);
 const MOST_AT_ONCE: usize = 16;
-/// How long to wait when no connection could be accepted, for want of files, say.
-const BREATHER: Duration = Duration::from_millis(100);
+/// The pause after a connection could not be accepted, for example when file descriptors have run out.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Where to listen: `127.0.0.1:9100`, `[::]:9100`, `localhost:9100`, or only a port, which is then open to this machine alone.
+/// An address to listen on: `127.0.0.1:9100`, `[::]:9100`, `localhost:9100`, or a port alone, which means
+/// localhost only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Address(SocketAddr);
@@ -70,7 +72,8 @@ impl TryFrom<String> for Address {
     }
 }
 
-/// Counts from now on, and answers at this address as long as the program runs. To be called before a store is opened.
+/// Starts to record metrics and serves them at this address until the program ends. Call it before opening a
+/// store.
 pub(crate) async fn serve(Address(address): Address, env: &Env) -> Result<(), Failure> {
     let wrong = |error: io::Error| {
         Failure::failed(format!(
@@ -85,7 +88,7 @@ pub(crate) async fn serve(Address(address): Address, env: &Env) -> Result<(), Fa
     Ok(())
 }
 
-/// Counts from now on. To be called before a store is opened, and once.
+/// Starts to record metrics. Call it once, before opening a store.
 pub(crate) fn count(env: &Env) -> Result<PrometheusHandle, Failure> {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), BUCKETS)
@@ -103,27 +106,27 @@ async fn upkeep(recorder: PrometheusHandle, env: Env) {
 }
 
 async fn listen(listener: TcpListener, recorder: PrometheusHandle, env: Env) {
-    let places = Arc::new(Semaphore::new(MOST_AT_ONCE));
-    // The semaphore is never closed, so there will be a place.
-    while let Ok(place) = places.clone().acquire_owned().await {
+    let permits = Arc::new(Semaphore::new(MOST_AT_ONCE));
+    // The semaphore is never closed, so acquiring does not fail.
+    while let Ok(permit) = permits.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((mut stream, _)) => {
                 let (recorder, clock) = (recorder.clone(), env.clone());
                 env.spawn(async move {
-                    // Who hangs up early, or says nothing, has no answer; nobody else is the worse for it.
-                    let _ = clock.within(MOST_TIME, converse(&mut stream, &recorder)).await;
-                    drop(place);
+                    // A client that hangs up or sends nothing gets no answer; others are not affected.
+                    let _ = clock.within(MOST_TIME, respond(&mut stream, &recorder)).await;
+                    drop(permit);
                 });
             }
             Err(error) => {
                 tracing::debug!(%error, "a request for metrics could not be accepted");
-                env.sleep(BREATHER).await;
+                env.sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-async fn converse(stream: &mut TcpStream, recorder: &PrometheusHandle) -> io::Result<()> {
+async fn respond(stream: &mut TcpStream, recorder: &PrometheusHandle) -> io::Result<()> {
     let head = head(stream).await?;
     let (status, body) = answer(&head, recorder);
     let kind = "text/plain; version=0.0.4; charset=utf-8";
@@ -136,12 +139,12 @@ async fn converse(stream: &mut TcpStream, recorder: &PrometheusHandle) -> io::Re
     }
     stream.write_all(text.as_bytes()).await?;
     stream.shutdown().await?;
-    // Hanging up on what was not read yet could take the answer back.
+    // Closing with unread data could reset the connection before the client has read the answer.
     let mut rest = stream.take(MOST_BYTES as u64);
     tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map(|_| ())
 }
 
-/// The request up to its empty line, or as much as was read of it.
+/// Reads the request up to its empty line, or up to the limit.
 async fn head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut stream = stream.take(MOST_BYTES as u64);

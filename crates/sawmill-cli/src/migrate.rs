@@ -1,7 +1,7 @@
-//! `sawmill migrate`: makes the store what this version of the program needs.
+//! `sawmill migrate`: creates the store or upgrades its schema.
 
 use clap::Args;
-use sawmill::engine::StoreUrl;
+use sawmill::engine::storage::StoreUrl;
 use serde::Serialize;
 
 use crate::engines;
@@ -11,15 +11,15 @@ use crate::session::Session;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every command does this when it opens the store; here it is alone, for a time of your choosing.
-Running it again changes nothing.
+Every command does this when it opens the store. This command does only this, so that you can choose
+the time. Running it again changes nothing.
 
 Examples:
   sawmill migrate
   sawmill migrate --store sqlite:/srv/jobs.db")]
 pub(crate) struct MigrateArgs {}
 
-/// What the store is, as it is printed.
+/// The schema versions, as they are printed.
 #[derive(Debug, Serialize)]
 struct Migrated {
     store: String,
@@ -33,7 +33,7 @@ pub(crate) async fn run(_: MigrateArgs, session: &Session) -> Result<(), Failure
     let schema_before = engines::schema(&url, namespace.as_deref()).await?;
     session.open().await?;
     let schema = engines::schema(&url, namespace.as_deref()).await?;
-    // Shown without its password.
+    // The password is not shown.
     let store = url.parse::<StoreUrl>()?.to_string();
     let migrated = Migrated { store, schema_before, schema };
     if session.out.is_json() {

@@ -17,12 +17,12 @@ impl Output {
         Self { json }
     }
 
-    /// True if scripts are reading.
+    /// True if the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Prints one thing: a JSON object, or what this says to people.
+    /// Prints one value: a JSON object, or the text that `people` makes of it.
     pub(crate) fn object<T: Serialize>(
         &self,
         thing: &T,
@@ -34,7 +34,7 @@ impl Output {
         }
     }
 
-    /// Prints a list: a JSON object per line, or a table.
+    /// Prints a list: one JSON object per line, or a table.
     pub(crate) fn list<T: Serialize>(
         &self,
         things: &[T],
@@ -47,7 +47,7 @@ impl Output {
         self.print(lines.trim_end_matches('\n'))
     }
 
-    /// Prints text to stdout with a line end; colours stay only on a terminal. Nothing for nothing.
+    /// Prints text and a line end to stdout. Colours are kept only on a terminal. Empty text prints nothing.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         if !text.is_empty() {
             let mut out = anstream::stdout().lock();
@@ -62,18 +62,18 @@ pub(crate) fn json<T: Serialize>(thing: &T) -> String {
     serde_json::to_string(thing).expect("what the program prints has only names for keys")
 }
 
-/// Says something beside the data. Stderr may be closed, and that is no reason to stop.
+/// Prints a note for people to stderr. Errors are ignored: stderr may be closed.
 pub(crate) fn note(text: &str) {
     let text = match anstream::AutoStream::choice(&io::stderr()) {
         anstream::ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
         _ => text.to_owned(),
     };
     live::above(format!("{text}\n").as_bytes());
-    // What is printed next comes after it.
+    // Later output on stdout must appear after the note.
     live::flush();
 }
 
-/// Asks a person before something that cannot be undone. Where there is no person, `--yes` has to say it.
+/// Asks for confirmation before an action that cannot be undone. Without a terminal, `--yes` is required.
 pub(crate) fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
     if yes {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `sawmill pause` and `sawmill resume`: a group of a topic starts nothing until it is told to go on.
+//! `sawmill pause` and `sawmill resume`: a paused group starts no messages until it is resumed.
 
 use clap::Args;
 use serde::Serialize;
@@ -10,9 +10,9 @@ use crate::session::Session;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Workers notice within a few seconds. What runs ends normally; what they hold stays theirs, and
-shards stay where they are. Pushing goes on. The pause lasts, whoever comes or goes, until it is
-ended by `sawmill resume`.
+Workers notice within a few seconds. Running messages end normally. Workers keep their claims and
+their shards, and pushing goes on. The pause lasts until `sawmill resume`, even if all workers are
+replaced.
 
 Examples:
   sawmill pause emails
@@ -33,7 +33,7 @@ pub(crate) struct ResumeArgs {
     group: GroupArg,
 }
 
-/// How it is now, as it is printed.
+/// The new state, as it is printed.
 #[derive(Debug, Serialize)]
 struct Paused {
     topic: String,
@@ -46,8 +46,8 @@ pub(crate) async fn pause(args: PauseArgs, session: &Session) -> Result<(), Fail
     let (topic, group) = (args.topic, args.group.group);
     let mill = session.open().await?;
     let has_begun = group::names(&mill, &topic).await?.contains(&group);
-    let changed = !mill.status(&topic, &group).await?.paused;
-    mill.pause(&topic, &group).await?;
+    let changed = !mill.admin().status(&topic, &group).await?.paused;
+    mill.admin().pause(&topic, &group).await?;
     let paused = Paused { topic, group, paused: true, changed };
     let Paused { topic, group, .. } = &paused;
     say(
@@ -69,8 +69,8 @@ pub(crate) async fn resume(args: ResumeArgs, session: &Session) -> Result<(), Fa
     let (topic, group) = (args.topic, args.group.group);
     let mill = session.open().await?;
     group::find(&mill, &topic, &group).await?;
-    let changed = mill.status(&topic, &group).await?.paused;
-    mill.resume(&topic, &group).await?;
+    let changed = mill.admin().status(&topic, &group).await?.paused;
+    mill.admin().resume(&topic, &group).await?;
     let paused = Paused { topic, group, paused: false, changed };
     let Paused { topic, group, .. } = &paused;
     say(

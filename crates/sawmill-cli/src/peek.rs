@@ -1,18 +1,17 @@
-//! `sawmill peek`: what waits, without taking it.
+//! `sawmill peek`: shows waiting messages without claiming them.
 
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::group;
 use crate::message::MessageShown;
 use crate::output::note;
 use crate::session::Session;
 use crate::table::Table;
-use crate::text;
+use crate::{group, text};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Messages that are not due yet, and those that a worker has in hand, are not among them.
+Messages that are not due yet and messages that a worker has claimed are not shown.
 
 Examples:
   sawmill peek emails
@@ -20,10 +19,10 @@ Examples:
 pub(crate) struct PeekArgs {
     /// The topic
     topic: String,
-    /// How many to show at most
+    /// The largest number of messages to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
-    /// For which group they wait [default: default]
+    /// The group for which the messages wait [default: default]
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
 }
@@ -32,17 +31,17 @@ pub(crate) async fn run(args: PeekArgs, session: &Session) -> Result<(), Failure
     let mill = session.open().await?;
     let groups = group::names(&mill, &args.topic).await?;
     let group = args.group.as_deref().unwrap_or(group::DEFAULT);
-    // Whoever names no group may ask before there is one: then all there is waits for the first.
+    // Without --group the topic may have no group yet. Then all its messages wait for the first one.
     if args.group.is_some() || !groups.is_empty() {
         group::find(&mill, &args.topic, group).await?;
     }
-    let messages = mill.peek(&args.topic, group, args.limit).await?;
+    let messages = mill.admin().peek(&args.topic, group, args.limit).await?;
     let messages: Vec<MessageShown> =
         messages.into_iter().map(|message| MessageShown::new(&args.topic, message)).collect();
     if session.out.is_json() {
         return session.out.list(&messages, |_| Table::new([]));
     }
-    let status = mill.status(&args.topic, group).await?;
+    let status = mill.admin().status(&args.topic, group).await?;
     if messages.is_empty() {
         let scheduled = match status.scheduled {
             0 => String::new(),

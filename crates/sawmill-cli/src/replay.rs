@@ -1,9 +1,10 @@
-//! `sawmill replay`: a group handles messages again, or skips them.
+//! `sawmill replay`: moves the position of a group, to handle messages again or to skip them.
 
 use std::str::FromStr;
 
 use clap::Args;
-use sawmill::{MessageId, Since};
+use sawmill::MessageId;
+use sawmill::admin::ReplayFrom;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -13,9 +14,9 @@ use crate::{group, text};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The group may be at work: what its workers have in hand is finished, then they go on from the new
-place. Retries that wait, messages that are not due, and dead letters stay as they are. Messages
-that the topic has dropped do not come back. Other groups notice nothing.
+The workers of the group may be running: they finish what they have claimed and go on from the new
+position. Waiting retries, messages that are not due, and dead letters stay as they are. Messages
+that the topic has dropped do not come back. Other groups are not affected.
 
 Examples:
   sawmill replay orders --group totals --from start
@@ -28,18 +29,18 @@ pub(crate) struct ReplayArgs {
     /// The group
     #[arg(long, value_name = "GROUP")]
     group: String,
-    /// From where on: start, a time, the id of a message, or now to skip all that waits
+    /// The new position: start, a time, a message id, or now to skip everything that waits
     #[arg(long, value_name = "start|TIME|ID|now")]
     from: From,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
 
-/// From where on, as it was written.
+/// The new position, with its text as it was given.
 #[derive(Debug, Clone)]
 struct From {
-    since: Since,
+    since: ReplayFrom,
     text: String,
 }
 
@@ -48,11 +49,11 @@ impl FromStr for From {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let since = match text {
-            "start" => Since::Start,
-            "now" => Since::Now,
+            "start" => ReplayFrom::Start,
+            "now" => ReplayFrom::Now,
             _ => match (text.parse::<MessageId>(), text::time(text)) {
-                (Ok(id), _) => Since::Id(id),
-                (_, Ok(time)) => Since::Time(time),
+                (Ok(id), _) => ReplayFrom::Id(id),
+                (_, Ok(time)) => ReplayFrom::Time(time),
                 _ => {
                     return Err(format!(
                         "{text:?} is no place: write start, now, a time like 2026-11-15T08:00:00Z, or the id of a message"
@@ -64,7 +65,7 @@ impl FromStr for From {
     }
 }
 
-/// What lies before the group now, as it is printed.
+/// The new position, as it is printed.
 #[derive(Debug, Serialize)]
 struct Replayed {
     topic: String,
@@ -80,16 +81,16 @@ pub(crate) async fn run(args: ReplayArgs, session: &Session) -> Result<(), Failu
     confirm(
         yes,
         &match from.since {
-            Since::Start => format!("Have group {group} of topic {topic} handle every message again?"),
-            Since::Now => format!("Have group {group} of topic {topic} skip all that waits?"),
+            ReplayFrom::Start => format!("Have group {group} of topic {topic} handle every message again?"),
+            ReplayFrom::Now => format!("Have group {group} of topic {topic} skip all that waits?"),
             _ => format!(
                 "Have group {group} of topic {topic} handle everything again from {}, and skip what is before?",
                 from.text
             ),
         },
     )?;
-    mill.seek(&topic, &group, from.since).await?;
-    let waiting = mill.status(&topic, &group).await?.waiting;
+    mill.admin().replay(&topic, &group, from.since).await?;
+    let waiting = mill.admin().status(&topic, &group).await?.waiting;
     let replayed = Replayed { topic, group, from: from.text, waiting };
     if session.out.is_json() {
         return session.out.object(&replayed, |_| String::new());
@@ -108,10 +109,10 @@ mod tests {
     fn a_place_is_a_word_a_time_or_an_id() {
         let since = |text: &str| text.parse::<From>().map(|from| from.since);
         let id = MessageId::from_u128(77);
-        assert_eq!(since("start"), Ok(Since::Start));
-        assert_eq!(since("now"), Ok(Since::Now));
-        assert_eq!(since(&id.to_string()), Ok(Since::Id(id)));
-        assert_eq!(since("2026-11-15T08:00:00Z"), text::time("2026-11-15T08:00:00Z").map(Since::Time));
+        assert_eq!(since("start"), Ok(ReplayFrom::Start));
+        assert_eq!(since("now"), Ok(ReplayFrom::Now));
+        assert_eq!(since(&id.to_string()), Ok(ReplayFrom::Id(id)));
+        assert_eq!(since("2026-11-15T08:00:00Z"), text::time("2026-11-15T08:00:00Z").map(ReplayFrom::Time));
         assert!(since("yesterday").unwrap_err().contains("start"));
     }
 }

@@ -1,4 +1,4 @@
-//! `sawmill serve`: the store over HTTP: an API, a page for operators, and metrics.
+//! `sawmill serve`: serves the store over HTTP: an API, a dashboard and metrics.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,14 +20,16 @@ const DEFAULT_PORT: u16 = 7171;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It listens on this machine alone, and there needs no token unless some exist, --require-tokens is
-given, or --allow-host names another machine. Where others can reach it, it always does: `sawmill
-token create` makes one. It does not encrypt: put a proxy before it that does, name it with
---allow-host, and use --secure-cookies. Behind any proxy use --require-tokens: without tokens, only
-what a proxy marks as passed on is refused.
+By default the server listens on localhost only, and requests need no token. Tokens are required as
+soon as one exists, with --require-tokens, and if --allow-host names a public host. They are always
+required on an address that others can reach; `sawmill key create` creates one.
 
-The API is described at /openapi.json, metrics are at /metrics, and /healthz says whether the store
-answers. What was pulled and is not answered when it stops is given back, and run again.
+The server does not encrypt. Put a proxy with TLS in front of it, pass its name with --allow-host,
+and use --secure-cookies. Use --require-tokens behind every proxy: without tokens the server refuses
+only requests that the proxy marks as forwarded.
+
+The API is described at /openapi.json, metrics are at /metrics, and /healthz tells whether the store
+answers. When the server stops, pulled messages without an answer are given back and run again.
 
 Examples:
   sawmill serve
@@ -38,31 +40,31 @@ pub(crate) struct ServeArgs {
     settings: Settings,
 }
 
-/// What may stand in the file, too.
+/// The options, which the configuration file can set too.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Settings {
-    /// Where to listen; only a port is open to this machine alone [default: 127.0.0.1:7171]
+    /// The address to listen on. A port alone listens on localhost only [default: 127.0.0.1:7171]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Address>,
-    /// Let nobody in without a token, on this machine neither
+    /// Require a token for every request, local ones included
     #[arg(long, num_args = 0, default_missing_value = "true")]
     require_tokens: Option<bool>,
-    /// A name by which it may be called, beside localhost and bare addresses; may be given several times
+    /// A host name that requests may use, besides localhost and IP addresses. Repeatable
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Have browsers send the login over encrypted connections alone
+    /// Set the Secure flag on the login cookie: browsers then send it over HTTPS only
     #[arg(long, num_args = 0, default_missing_value = "true")]
     secure_cookies: Option<bool>,
-    /// The most bytes of a request [default: 24M]
+    /// The largest request body [default: 24M]
     #[arg(long, value_name = "SIZE")]
     body_limit: Option<Size>,
-    /// The most requests a second of each token, and of each address without one [default: 2000]
+    /// The request limit per second, for each token and for each address without a token [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate_limit: Option<u32>,
 }
 
-/// A number of bytes, as people write it.
+/// A number of bytes above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 struct Size(usize);
@@ -85,7 +87,7 @@ impl TryFrom<String> for Size {
 }
 
 impl Settings {
-    /// These, and where they say nothing the others.
+    /// Combines two sets of options; `self` wins where both set one.
     fn over(&self, weaker: &Settings) -> Settings {
         let hosts = if self.allow_host.is_empty() { &weaker.allow_host } else { &self.allow_host };
         Settings {
@@ -103,7 +105,7 @@ impl Settings {
     }
 }
 
-/// Where it can be found, as it is printed.
+/// The address of the server, as it is printed.
 #[derive(Debug, Serialize)]
 struct Serving {
     url: String,
@@ -115,7 +117,7 @@ pub(crate) async fn run(args: ServeArgs, session: &Session) -> Result<(), Failur
     let recorder = metrics::count(&session.env)?;
     let stop = stopped_by_signals(session)?;
     let mill = session.open().await?;
-    let door = door(&settings, mill.grants().await?.is_empty())?;
+    let door = door(&settings, mill.admin().access_keys().await?.is_empty())?;
     let (listener, address) = listen(settings.address()).await?;
     let usual = Options::default();
     let options = Options {
@@ -131,17 +133,18 @@ pub(crate) async fn run(args: ServeArgs, session: &Session) -> Result<(), Failur
     let server = Server::new(mill, session.env.clone(), options);
     session.out.object(&serving, |serving| serving.url.clone())?;
     note(match (door, address.ip().is_loopback()) {
-        (Door::Open, _) => "Whoever can use this machine may do everything here; nobody else gets in.",
-        (Door::Tokens, true) => "Each request needs a token: `sawmill token list` shows those there are.",
+        (Door::Open, _) => "Everybody on this machine has full access; nobody else gets in.",
+        (Door::Tokens, true) => "Each request needs an access key: `sawmill key list` lists them.",
         (Door::Tokens, false) => {
-            "Others can reach it: each request needs a token (`sawmill token list`). It does not encrypt: use a proxy that does."
+            "Others can reach it: each request needs an access key (`sawmill key list`). It does not encrypt: use a proxy that does."
         }
     });
     server.listen(listener, stop).await;
     Ok(())
 }
 
-/// Who is let in. Where others can reach the server, those who have a token; and there has to be one.
+/// Decides who may send requests. Tokens are required if others can reach the server, and then one must
+/// exist.
 fn door(settings: &Settings, has_no_tokens: bool) -> Result<Door, Failure> {
     let address = settings.address();
     let why = if !address.ip().is_loopback() {
@@ -149,7 +152,7 @@ fn door(settings: &Settings, has_no_tokens: bool) -> Result<Door, Failure> {
     } else if settings.require_tokens.unwrap_or(false) {
         Some("--require-tokens is given".to_owned())
     } else {
-        // Who is called by such a name has a proxy before it, which lets in others.
+        // A public name means that a proxy forwards requests of others.
         let public = settings.allow_host.iter().find(|name| !is_of_this_machine(name));
         public.map(|name| format!("--allow-host says that others can reach it as {name}"))
     };
@@ -157,12 +160,12 @@ fn door(settings: &Settings, has_no_tokens: bool) -> Result<Door, Failure> {
         _ if !has_no_tokens => Ok(Door::Tokens),
         None => Ok(Door::Open),
         Some(why) => Err(Failure::usage(format!(
-            "serving at {address} needs a token, as {why}, and there is none: make one with `sawmill token create --access admin`"
+            "serving at {address} needs an access key, as {why}, and there is none: make one with `sawmill key create --access admin`"
         ))),
     }
 }
 
-/// True for names that lead nobody here but those who are on this machine.
+/// True for names that only processes on this machine can use.
 fn is_of_this_machine(name: &str) -> bool {
     let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
     let is_loopback = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -180,9 +183,9 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failur
     Ok((listener, address))
 }
 
-/// Cancelled when somebody wants the program to end. The second time it ends at once.
+/// Returns a token that SIGINT or SIGTERM cancels. The second signal ends the process at once.
 fn stopped_by_signals(session: &Session) -> Result<CancellationToken, Failure> {
-    let wrong = |error| Failure::failed(format!("signals cannot be heard: {error}"));
+    let wrong = |error| Failure::failed(format!("signals cannot be caught: {error}"));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(wrong)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(wrong)?;
     let stop = CancellationToken::new();
@@ -219,7 +222,7 @@ mod tests {
         assert_eq!(door(&settings("0.0.0.0:7171", false), false).unwrap(), Door::Tokens);
         for (listen, is_required) in [("0.0.0.0:7171", false), ("[::]:7171", false), ("127.0.0.1:1", true)] {
             let said = door(&settings(listen, is_required), true).unwrap_err().to_string();
-            assert!(said.contains("sawmill token create"), "{said}");
+            assert!(said.contains("sawmill key create"), "{said}");
         }
     }
 
@@ -231,7 +234,7 @@ mod tests {
         }
         for name in ["queue.example.com", "localhost.example.com", "10.0.0.7"] {
             let said = door(&called(name), true).unwrap_err().to_string();
-            assert!(said.contains(name) && said.contains("sawmill token create"), "{said}");
+            assert!(said.contains(name) && said.contains("sawmill key create"), "{said}");
             assert_eq!(door(&called(name), false).unwrap(), Door::Tokens);
         }
     }

@@ -1,9 +1,8 @@
-//! What every command is given: which store is meant, where output goes, and the doors to time and tasks.
+//! The context of every command: the store settings, the output, the log, and access to time and tasks.
 
-use sawmill::Sawmill;
-use sawmill::Timestamp;
-use sawmill::engine::StoreUrl;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::StoreUrl;
+use sawmill::{Sawmill, Timestamp};
 
 use crate::cli::Globals;
 use crate::engines;
@@ -29,22 +28,22 @@ impl Session {
         Ok(Self { globals, file, out, env, log })
     }
 
-    /// The URL of the store that is meant, password and all.
+    /// Returns the URL of the store, password included.
     pub(crate) fn store(&self) -> String {
         StoreSettings::of(&self.globals, &self.file).store
     }
 
-    /// The namespace that is meant, if it is not the usual one.
+    /// Returns the namespace, if it is not the default one.
     pub(crate) fn namespace(&self) -> Option<String> {
         StoreSettings::of(&self.globals, &self.file).namespace
     }
 
-    /// Opens the store that is meant.
+    /// Opens the store.
     pub(crate) async fn open(&self) -> Result<Sawmill, Failure> {
         self.open_at(StoreSettings::of(&self.globals, &self.file)).await
     }
 
-    /// Opens another store.
+    /// Opens a store with these settings.
     pub(crate) async fn open_at(&self, settings: StoreSettings) -> Result<Sawmill, Failure> {
         engines::check(&settings.store)?;
         if [Some(&settings.store), settings.ledger.as_ref()].contains(&Some(&"memory:".to_owned())) {
@@ -61,16 +60,16 @@ impl Session {
         Ok(options.open(&settings.store).await?)
     }
 
-    /// The failure, which names the store if it is the store's: people have several.
+    /// Adds the name of the store to its failures, as people use several stores.
     pub(crate) fn name_store(&self, failure: Failure) -> Failure {
         let Ok(url) = self.store().parse::<StoreUrl>() else { return failure };
-        // It may have been named by its path alone, or without its password.
+        // The message may have it as a path only, or without the password.
         let (said, shown) = (failure.to_string(), url.to_string());
         let named = said.contains(url.rest()) || said.contains(&shown);
         if failure.is_of_store() && !named { failure.at(format!("store {shown}")) } else { failure }
     }
 
-    /// What people mean by "now".
+    /// Returns the current wall-clock time.
     pub(crate) fn now(&self) -> Timestamp {
         self.env.wall()
     }

@@ -1,4 +1,4 @@
-//! The configuration file, and what is stronger than it: flag, then environment, then file, then default.
+//! The configuration file. Precedence: flag, environment, file, default.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::log::LogLevel;
 use crate::work;
 
-/// Where messages live if nobody says otherwise.
+/// The store that is used if none is given.
 const DEFAULT_STORE: &str = "sqlite:sawmill.db";
 
 /// The configuration file. Names are those of the flags; an unknown one is an error.
@@ -25,25 +25,25 @@ pub(crate) struct File {
     #[cfg(feature = "serve")]
     #[serde(default)]
     pub(crate) serve: crate::serve::Settings,
-    /// What the file says, as it is written there.
+    /// The file as parsed, before its values are interpreted.
     #[serde(skip)]
-    pub(crate) written: toml::Table,
+    pub(crate) raw: toml::Table,
 }
 
 impl File {
-    /// Reads the file, or says what is wrong with it and where.
+    /// Reads the file; the error names the line that is wrong.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::usage(format!("configuration file {}: {what}", path.display()));
         let text =
             std::fs::read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        let wrong = |error: toml::de::Error| wrong(told(&error, &text));
+        let wrong = |error: toml::de::Error| wrong(describe(&error, &text));
         let file: Self = toml::from_str(&text).map_err(wrong)?;
-        Ok(Self { written: toml::from_str(&text).map_err(wrong)?, ..file })
+        Ok(Self { raw: toml::from_str(&text).map_err(wrong)?, ..file })
     }
 }
 
-/// What is wrong, and where. Of the line only the name is shown: there may be a password in it.
-fn told(error: &toml::de::Error, text: &str) -> String {
+/// Describes an error and its place. The line itself is not shown, as it may hold a password; its key is.
+fn describe(error: &toml::de::Error, text: &str) -> String {
     let before = error.span().and_then(|span| text.get(..=span.start)).unwrap_or(text);
     let number = before.lines().count().max(1);
     let name = text.lines().nth(number - 1).and_then(|line| Some(line.split_once('=')?.0.trim()));
@@ -53,7 +53,7 @@ fn told(error: &toml::de::Error, text: &str) -> String {
     }
 }
 
-/// Which store is meant, everything considered.
+/// The store settings after applying the precedence.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StoreSettings {
     pub(crate) store: String,
@@ -62,7 +62,7 @@ pub(crate) struct StoreSettings {
 }
 
 impl StoreSettings {
-    /// Clap has put flags before environment variables already.
+    /// Clap has already put flags before environment variables.
     pub(crate) fn of(globals: &Globals, file: &File) -> Self {
         let stronger = |flag: &Option<String>, file: &Option<String>| flag.clone().or_else(|| file.clone());
         Self {

@@ -1,9 +1,11 @@
-//! `sawmill show`: a message, and what each group has made of it.
+//! `sawmill show`: shows a message and its state in each group.
 
 use std::io::{self, Write};
 
 use clap::Args;
-use sawmill::{GroupName, MessageId, Standing, Timestamp, Whereabouts};
+use sawmill::admin::{MessageState, MessageStatus};
+use sawmill::engine::model::GroupName;
+use sawmill::{MessageId, Timestamp};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -17,14 +19,14 @@ use crate::text;
   sawmill show 01KA5WZJ2M8Q4T6V8X0Y2A4C6E
   sawmill show 01KA5WZJ2M8Q4T6V8X0Y2A4C6E --payload > letter.txt")]
 pub(crate) struct ShowArgs {
-    /// The id that the push printed
+    /// The message id, as `sawmill push` printed it
     id: MessageId,
-    /// Print the payload alone, byte by byte
+    /// Print only the payload, unchanged
     #[arg(long, conflicts_with = "json")]
     payload: bool,
 }
 
-/// A message and its fate, as they are printed.
+/// A message and its states, as they are printed.
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]
@@ -32,7 +34,7 @@ struct Shown {
     groups: Vec<InGroup>,
 }
 
-/// What a group has made of it.
+/// The state of the message in one group.
 #[derive(Debug, Serialize)]
 pub(crate) struct InGroup {
     pub(crate) group: String,
@@ -47,10 +49,10 @@ pub(crate) struct InGroup {
 }
 
 impl InGroup {
-    pub(crate) fn new(group: &GroupName, standing: Standing) -> Self {
+    pub(crate) fn new(group: &GroupName, status: MessageState) -> Self {
         let mut shown = Self {
             group: group.to_string(),
-            state: state(&standing),
+            state: state_name(&status),
             worker: None,
             failed_attempts: 0,
             next_attempt_at: None,
@@ -58,16 +60,16 @@ impl InGroup {
             failures: Vec::new(),
             due: None,
         };
-        match standing {
-            Standing::Claimed { worker, failed } => {
+        match status {
+            MessageState::Claimed { worker, failed } => {
                 (shown.worker, shown.failed_attempts) = (worker.map(|worker| worker.to_string()), failed);
             }
-            Standing::Retrying { failed, due, failures, worker } => {
+            MessageState::Retrying { failed, due, failures, worker } => {
                 (shown.worker, shown.failed_attempts) = (worker.map(|worker| worker.to_string()), failed);
                 (shown.due, shown.next_attempt_at) = (due, due.map(text::rfc3339));
                 shown.failures = failures.into_iter().map(FailureShown::from).collect();
             }
-            Standing::Dead { reason, failed, failures } => {
+            MessageState::Dead { reason, failed, failures } => {
                 (shown.reason, shown.failed_attempts) = (Some(reason), failed);
                 shown.failures = failures.into_iter().map(FailureShown::from).collect();
             }
@@ -85,7 +87,7 @@ impl InGroup {
         }
     }
 
-    /// What there is to say beyond the state.
+    /// The details beyond the state.
     fn details(&self, now: Timestamp) -> String {
         let mut said = Vec::new();
         match (self.state, &self.worker) {
@@ -112,21 +114,21 @@ impl InGroup {
     }
 }
 
-/// The name of a state, as scripts read it.
-pub(crate) fn state(standing: &Standing) -> &'static str {
-    match standing {
-        Standing::Scheduled => "scheduled",
-        Standing::Waiting => "waiting",
-        Standing::Claimed { .. } => "claimed",
-        Standing::Retrying { .. } => "retrying",
-        Standing::Done => "done",
-        Standing::Dead { .. } => "dead",
-        Standing::Cancelled => "cancelled",
+/// The name of a state, as JSON has it.
+pub(crate) fn state_name(state: &MessageState) -> &'static str {
+    match state {
+        MessageState::Scheduled => "scheduled",
+        MessageState::Waiting => "waiting",
+        MessageState::Claimed { .. } => "claimed",
+        MessageState::Retrying { .. } => "retrying",
+        MessageState::Done => "done",
+        MessageState::Dead { .. } => "dead",
+        MessageState::Cancelled => "cancelled",
         _ => "past",
     }
 }
 
-/// The failure of an id that nobody knows.
+/// Returns the failure for an unknown id.
 pub(crate) fn unknown(id: MessageId) -> Failure {
     Failure::not_found(format!(
         "there is no message {id} (any more): a topic drops messages after its retention, once every group is past them"
@@ -135,14 +137,14 @@ pub(crate) fn unknown(id: MessageId) -> Failure {
 
 pub(crate) async fn run(args: ShowArgs, session: &Session) -> Result<(), Failure> {
     let mill = session.open().await?;
-    let found = mill.whereabouts(args.id).await?.ok_or_else(|| unknown(args.id))?;
+    let found = mill.admin().show(args.id).await?.ok_or_else(|| unknown(args.id))?;
     if args.payload {
         let mut out = io::stdout().lock();
         out.write_all(&found.message.payload)?;
         return Ok(out.flush()?);
     }
-    let Whereabouts { topic, message, groups, .. } = found;
-    let groups = groups.into_iter().map(|(group, standing)| InGroup::new(&group, standing)).collect();
+    let MessageStatus { topic, message, groups, .. } = found;
+    let groups = groups.into_iter().map(|(group, status)| InGroup::new(&group, status)).collect();
     let shown = Shown { message: MessageShown::new(&topic.name, message), groups };
     session.out.object(&shown, |shown| for_people(shown, session.now()))
 }

@@ -1,10 +1,10 @@
-//! `sawmill status`: where every group stands, and whether it is behind.
+//! `sawmill status`: the backlog of each group, and whether the group keeps up.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use clap::Args;
-use sawmill::{GroupReport, Look};
+use sawmill::admin::{GroupReport, GroupSnapshot};
 
 use crate::failure::Failure;
 use crate::output::note;
@@ -12,14 +12,14 @@ use crate::session::Session;
 use crate::table::{Cell, Table};
 use crate::{text, topic};
 
-/// How often the picture is drawn anew.
+/// The interval of --watch.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
-/// Clears the terminal and goes to its top.
+/// Clears the terminal and moves the cursor to its top.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Rates are what happened between two looks. Of jobs that take long, look for longer: --sample 30s.
+Rates are measured between two samples. Use a longer interval for slow jobs, such as --sample 30s.
 Verdicts: idle, keeping-up, behind, paused, no-workers, no-groups.
 
 Examples:
@@ -30,10 +30,10 @@ Examples:
 pub(crate) struct StatusArgs {
     /// Only this topic
     topic: Option<String>,
-    /// The time between the two looks that rates are told from; 0s for one look, without rates
+    /// The time between the two samples that give the rates; 0s takes one sample, without rates
     #[arg(long, value_name = "DURATION", value_parser = text::duration, default_value = "1s")]
     sample: Duration,
-    /// Draw it anew every two seconds, until Ctrl-C
+    /// Refresh the output every two seconds until Ctrl-C
     #[arg(long)]
     watch: bool,
 }
@@ -45,21 +45,21 @@ pub(crate) async fn run(args: StatusArgs, session: &Session) -> Result<(), Failu
     }
     let only = args.topic.as_deref();
     if !args.watch {
-        let before = mill.look(only).await?;
+        let before = mill.admin().snapshot(only).await?;
         if before.is_empty() || args.sample.is_zero() {
-            return print(session, &Look::reports(&before, &[]), "");
+            return print(session, &GroupSnapshot::reports(&before, &[]), "");
         }
         session.env.sleep(args.sample).await;
-        let now = mill.look(only).await?;
-        return print(session, &Look::reports(&now, &before), "");
+        let now = mill.admin().snapshot(only).await?;
+        return print(session, &GroupSnapshot::reports(&now, &before), "");
     }
     if !session.out.is_json() && !io::stdout().is_terminal() {
         return Err(Failure::usage("--watch draws on a terminal: leave it out, or use it with --json"));
     }
     let mut before = Vec::new();
     loop {
-        let now = mill.look(only).await?;
-        print(session, &Look::reports(&now, &before), CLEAR)?;
+        let now = mill.admin().snapshot(only).await?;
+        print(session, &GroupSnapshot::reports(&now, &before), CLEAR)?;
         before = now;
         session.env.sleep(WATCH_EVERY).await;
     }
@@ -74,14 +74,14 @@ fn print(session: &Session, groups: &[GroupReport], before: &str) -> Result<(), 
         return Ok(());
     }
     let mut picture = format!("{before}{}", table(groups));
-    // Sentences are too long for a table.
+    // Verdicts with details do not fit into a table.
     for sentence in groups.iter().filter_map(sentence) {
         picture += &format!("\n{sentence}");
     }
     session.out.print(picture.trim_end())
 }
 
-/// A verdict that says more than its name does.
+/// The details of a verdict, if it has more than its name.
 fn sentence(report: &GroupReport) -> Option<String> {
     let group = report.group.as_ref().map_or_else(String::new, |group| format!(", group {group}"));
     let says_more = report.detail.contains(';');

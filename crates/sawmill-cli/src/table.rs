@@ -1,11 +1,11 @@
-//! Tables that align.
+//! Aligned tables of text.
 
 use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 use unicode_width::UnicodeWidthStr;
 
-/// What stands in a place of a table.
+/// A cell of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     text: String,
@@ -86,7 +86,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Names and values under one another, the values aligned; further lines of a value stand under its first.
+/// Formats names and values, one below the other. Values are aligned, and so are their further lines.
 pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
     let mut lines = Vec::new();

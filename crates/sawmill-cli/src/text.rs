@@ -1,11 +1,11 @@
-//! How values are written by people and for people: durations, sizes, counts and times.
+//! Parsing and formatting of durations, sizes and times.
 
 use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use sawmill::Timestamp;
-pub(crate) use sawmill::words::{count, counted, rate, span};
+pub(crate) use sawmill::engine::humanize::{count, counted, rate, span};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -16,7 +16,7 @@ const DAY: u64 = 24 * HOUR;
 const UNITS: &[(&str, u64)] =
     &[("ms", 1), ("s", SECOND), ("m", MINUTE), ("min", MINUTE), ("h", HOUR), ("d", DAY), ("w", 7 * DAY)];
 
-/// Reads a duration: `30s`, `1h30m`, `250ms`.
+/// Parses a duration: `30s`, `1h30m`, `250ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let advice =
         || format!("{text:?} is no duration: write a number and a unit, like 250ms, 30s, 5m, 1h30m or 7d");
@@ -39,7 +39,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
-/// Reads a number of bytes: `4096`, `512K`, `512M`, `2G`.
+/// Parses a number of bytes: `4096`, `512K`, `512M`, `2G`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let advice = || format!("{text:?} is no size: write a number of bytes, or one with K, M or G, like 512M");
     let text_trimmed = text.trim().trim_end_matches("iB").trim_end_matches('B');
@@ -53,7 +53,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(advice)
 }
 
-/// Reads a time as RFC 3339 writes it: `2026-11-15T08:00:00Z`.
+/// Parses an RFC 3339 time: `2026-11-15T08:00:00Z`.
 pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
     let advice =
         |_| format!("{text:?} is no time: write it like 2026-11-15T08:00:00Z or 2026-11-15T09:00:00+01:00");
@@ -62,7 +62,7 @@ pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
     millis.map(Timestamp::from_millis).map_err(|_| format!("{text:?} is before 1970"))
 }
 
-/// A time as RFC 3339 writes it, to the millisecond.
+/// Formats a time by RFC 3339, in milliseconds.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
     let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     match jiff::Timestamp::from_millisecond(millis) {
@@ -71,23 +71,23 @@ pub(crate) fn rfc3339(time: Timestamp) -> String {
     }
 }
 
-/// A time as e-mails have it (RFC 2822), in UTC.
+/// Formats a time by RFC 2822, as e-mails need it, in UTC.
 #[cfg(feature = "deliver")]
 pub(crate) fn rfc2822(time: Timestamp) -> String {
     let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     let time = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
-    // It cannot write years of more than four digits, which no timestamp has.
+    // It fails only for years with more than four digits, which no timestamp has.
     jiff::fmt::rfc2822::to_string(&time.to_zoned(jiff::tz::TimeZone::UTC)).unwrap_or_default()
 }
 
-/// A time for people, and how far away it is: `2026-11-15 08:00:00 UTC (4 min ago)`.
+/// Formats a time and its distance from now: `2026-11-15 08:00:00 UTC (4 min ago)`.
 pub(crate) fn date(time: Timestamp, now: Timestamp) -> String {
     let text = rfc3339(time);
     let (date, clock) = (&text[..10], &text[11..19]);
     format!("{date} {clock} UTC ({})", ago(time, now))
 }
 
-/// How far away a time is: `4 min ago`, `in 2 h`, `now`.
+/// Formats the distance of a time from now: `4 min ago`, `in 2 h`, `now`.
 pub(crate) fn ago(time: Timestamp, now: Timestamp) -> String {
     const NOW: Duration = Duration::from_secs(1);
     match (now.since(time), time.since(now)) {
@@ -97,7 +97,7 @@ pub(crate) fn ago(time: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A size in bytes: `900 B`, `1.5 KiB`.
+/// Formats a size in bytes: `900 B`, `1.5 KiB`.
 pub(crate) fn size(bytes: u64) -> String {
     let mut rest = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -109,12 +109,12 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{rest:.1} TiB")
 }
 
-/// Bytes as they are written where only text can be.
+/// Encodes bytes in base64.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     BASE64_STANDARD.encode(bytes)
 }
 
-/// Bytes as the text that they are, or in base 64 if they are none.
+/// Returns bytes as text if they are UTF-8, else in base64.
 pub(crate) fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text), None),
@@ -122,7 +122,7 @@ pub(crate) fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
     }
 }
 
-/// The beginning of some bytes on one line, whatever they are: what cannot be shown is escaped.
+/// Returns the beginning of some bytes on one line, with control characters escaped.
 pub(crate) fn preview(bytes: &[u8], most: usize) -> String {
     let mut text = String::new();
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(most * 4)]);
@@ -136,7 +136,7 @@ pub(crate) fn preview(bytes: &[u8], most: usize) -> String {
     text
 }
 
-/// A line as it may be shown on a terminal: what could command it is escaped.
+/// Escapes the control characters of a line, so that it can be shown on a terminal.
 pub(crate) fn printable(line: &str) -> String {
     let mut text = String::new();
     line.chars().for_each(|letter| show_letter(&mut text, letter));

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sawmill::{ErrorKind, Sawmill, Topic, TopicSpec};
+use sawmill::engine::model::Topic;
+use sawmill::{ErrorKind, Sawmill, TopicSpec};
 use serde::Serialize;
 
 use crate::failure::{Code, Failure};
@@ -14,7 +15,7 @@ use crate::text;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Create a topic; one that is there already with the same shards is left as it is
+    /// Create a topic. An existing topic with the same shards stays as it is
     Create(Create),
     /// List all topics
     #[command(after_help = "Examples:\n  sawmill topic list\n  sawmill topic list --json | jq -r .topic")]
@@ -25,12 +26,12 @@ pub(crate) enum Command {
         /// The topic
         topic: String,
     },
-    /// Delete a topic with all its messages and all that its groups keep
+    /// Delete a topic, its messages and the state of its groups
     #[command(after_help = "Examples:\n  sawmill topic delete emails\n  sawmill topic delete emails --yes")]
     Delete {
         /// The topic
         topic: String,
-        /// Do not ask. This also finishes a deletion that was cut short
+        /// Do not ask for confirmation. This also finishes an interrupted deletion
         #[arg(long)]
         yes: bool,
     },
@@ -43,13 +44,14 @@ pub(crate) enum Command {
 pub(crate) struct Create {
     /// The topic
     topic: String,
-    /// How many shards it has, for ever: the most workers that can share an ordered group [default: 16]
+    /// The number of shards: at most so many workers share an ordered group. It cannot be changed [default:
+    /// 16]
     #[arg(long, value_name = "N")]
     shards: Option<u16>,
-    /// How old messages are when they may be dropped, once every group is past them [default: 24h]
+    /// The age from which messages may be dropped, once every group is past them [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = text::duration)]
     retention: Option<Duration>,
-    /// Drop what is older than that also if some group has not read it
+    /// Also drop older messages that some group has not read
     #[arg(long)]
     drops_unread: bool,
 }
@@ -98,7 +100,7 @@ pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failu
             session.out.object(&Shown::from(topic), Shown::for_people)
         }
         Command::List => {
-            let topics: Vec<Shown> = mill.topics().await?.into_iter().map(Shown::from).collect();
+            let topics: Vec<Shown> = mill.admin().topics().await?.into_iter().map(Shown::from).collect();
             if topics.is_empty() && !session.out.is_json() {
                 note("There are no topics yet: `sawmill push TOPIC PAYLOAD` makes one.");
                 return Ok(());
@@ -129,7 +131,8 @@ pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failu
     }
 }
 
-/// Deletes a topic. With `yes` and no topic, deletes what a deletion that was cut short has left of it: lanes, which no list shows.
+/// Deletes a topic. With `yes` and no topic, deletes the lanes that an interrupted deletion has left, which
+/// no list shows.
 async fn delete(mill: &Sawmill, topic: &str, yes: bool) -> Result<(), Failure> {
     let absent = match find(mill, topic).await {
         Ok(_) => None,
@@ -137,7 +140,7 @@ async fn delete(mill: &Sawmill, topic: &str, yes: bool) -> Result<(), Failure> {
         Err(failure) => return Err(failure),
     };
     confirm(yes, &format!("Delete topic {topic} with all its messages?"))?;
-    match (mill.delete_topic(topic).await, absent) {
+    match (mill.admin().delete_topic(topic).await, absent) {
         (Err(error), Some(absent)) if error.kind() == ErrorKind::NotFound => Err(absent),
         (deleted, _) => deleted.map_err(Failure::from),
     }
@@ -160,16 +163,16 @@ async fn create(mill: &Sawmill, args: Create) -> Result<Topic, Failure> {
     }
 }
 
-/// The topic with this name; a failure with exit code 4 if there is none.
+/// Finds a topic; a failure with exit code 4 if it does not exist.
 pub(crate) async fn find(mill: &Sawmill, name: &str) -> Result<Topic, Failure> {
-    let found = mill.topics().await?.into_iter().find(|topic| topic.name.to_string() == name);
+    let found = mill.admin().topics().await?.into_iter().find(|topic| topic.name.to_string() == name);
     found.ok_or_else(|| {
         Failure::not_found(format!("topic {name} does not exist: `sawmill topic list` shows those that do"))
     })
 }
 
-/// The topic with this name, made with the usual settings if it is not there and may be made. That is said, as the name may
-/// be a slip of the pen.
+/// Finds a topic, or creates it with default settings if `create` is set. Creation is reported, as the name
+/// may be a typing error.
 pub(crate) async fn ensure(mill: &Sawmill, name: &str, create: bool) -> Result<Topic, Failure> {
     match find(mill, name).await {
         Err(failure) if failure.code() == Code::NotFound && create => {

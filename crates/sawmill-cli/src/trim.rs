@@ -1,4 +1,4 @@
-//! `sawmill trim`: drops what nobody needs any more, now.
+//! `sawmill trim`: drops messages that are no longer needed, now.
 
 use clap::Args;
 use serde::Serialize;
@@ -10,9 +10,9 @@ use crate::{text, topic};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Workers do so by themselves, about once a minute. Dropped is what is older than the topic's
-retention and what every group is past; of a topic that was created with --drops-unread also what
-is not read.
+Workers trim about once a minute by themselves. A message is dropped when it is older than the
+retention of its topic and every group is past it. In a topic created with --drops-unread, messages
+that no group has read are dropped too.
 
 Examples:
   sawmill trim emails")]
@@ -21,7 +21,7 @@ pub(crate) struct TrimArgs {
     topic: String,
 }
 
-/// How much was dropped, as it is printed.
+/// The number of dropped messages, as it is printed.
 #[derive(Debug, Serialize)]
 struct Trimmed {
     topic: String,
@@ -31,7 +31,7 @@ struct Trimmed {
 pub(crate) async fn run(args: TrimArgs, session: &Session) -> Result<(), Failure> {
     let mill = session.open().await?;
     let found = topic::find(&mill, &args.topic).await?;
-    let dropped = mill.trim(&args.topic).await?;
+    let dropped = mill.admin().trim(&args.topic).await?;
     if session.out.is_json() {
         return session.out.object(&Trimmed { topic: args.topic, dropped }, |_| String::new());
     }

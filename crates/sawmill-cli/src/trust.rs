@@ -1,10 +1,10 @@
-//! Whom the system trusts, this program trusts, too.
+//! The root certificates of the system, which the program trusts too.
 
 use std::sync::OnceLock;
 
 use rustls::pki_types::CertificateDer;
 
-/// The certificates that the system trusts, read once.
+/// Returns the root certificates of the system, read once.
 pub(crate) fn certificates() -> Result<&'static [CertificateDer<'static>], String> {
     static TRUSTED: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
     let trusted = TRUSTED.get_or_init(|| rustls_native_certs::load_native_certs().certs);

@@ -1,8 +1,9 @@
-//! `sawmill workers`: who is at work, what they hold, and how far their messages are.
+//! `sawmill workers`: lists the workers, what they have claimed, and what they run.
 
 use clap::Args;
-use sawmill::member::Running;
-use sawmill::{MemberInfo, Timestamp};
+use sawmill::Timestamp;
+use sawmill::admin::WorkerInfo;
+use sawmill::engine::model::RunningMessage;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -13,7 +14,7 @@ use crate::{group, text, topic};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A worker that has died is listed until the others have noticed, which takes them up to its TTL.
+A dead worker stays listed until the other workers notice, which takes at most its TTL.
 
 Examples:
   sawmill workers
@@ -42,7 +43,7 @@ struct Shown {
     last_beat: Option<Timestamp>,
 }
 
-/// A message that runs, and what its handler has noted.
+/// A message that runs, with the note of its handler.
 #[derive(Debug, Serialize)]
 struct RunningShown {
     id: String,
@@ -53,8 +54,8 @@ struct RunningShown {
     started: Timestamp,
 }
 
-impl From<Running> for RunningShown {
-    fn from(running: Running) -> Self {
+impl From<RunningMessage> for RunningShown {
+    fn from(running: RunningMessage) -> Self {
         Self {
             id: running.id.to_string(),
             topic: running.topic,
@@ -65,8 +66,8 @@ impl From<Running> for RunningShown {
     }
 }
 
-impl From<MemberInfo> for Shown {
-    fn from(member: MemberInfo) -> Self {
+impl From<WorkerInfo> for Shown {
+    fn from(member: WorkerInfo) -> Self {
         Self {
             worker: member.id.to_string(),
             group: member.group.to_string(),
@@ -82,7 +83,7 @@ impl From<MemberInfo> for Shown {
 }
 
 impl Shown {
-    /// When it last said that it is alive; by its own clock, which may be off.
+    /// The last heartbeat, by the worker's own clock, which may be wrong.
     fn beat(&self, now: Timestamp) -> Cell {
         match self.last_beat {
             None => "-".into(),
@@ -103,8 +104,8 @@ pub(crate) async fn run(args: WorkersArgs, session: &Session) -> Result<(), Fail
         }
     }
     let mut members = match &args.group {
-        Some(group) => mill.members(group).await?,
-        None => mill.all_members().await?,
+        Some(group) => mill.admin().workers(group).await?,
+        None => mill.admin().all_workers().await?,
     };
     if let Some(name) = &args.topic {
         members.retain(|member| member.topics.contains(name));
@@ -137,7 +138,7 @@ fn table(workers: &[Shown], now: Timestamp) -> Table {
     table
 }
 
-/// What handlers have noted of the messages they run.
+/// The messages that run, with the notes of their handlers.
 fn running(workers: &[Shown], now: Timestamp) -> Table {
     let mut table = Table::new(["RUNNING", "TOPIC", "WORKER", "STARTED", "NOTE"]);
     for worker in workers {

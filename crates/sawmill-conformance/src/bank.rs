@@ -1,6 +1,7 @@
-//! The suite for engines that can be written to within a user's own transactions: a shop and a bank in the same store.
+//! The suite for engines that accept pushes within a user's own transactions: a shop and a bank in the same
+//! store.
 //!
-//! An engine brings a [`Bank`], which is what a user of its driver would write, and its test file says
+//! An engine implements [`Bank`] as a user of its driver would. Its test file contains
 //! `sawmill_conformance::bank_suite!(MyBank);`.
 
 use std::any::Any;
@@ -11,62 +12,64 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::env::Env;
-use sawmill::{Context, Delivery, Draft, Push, Result, RetryPolicy, Sawmill, Since, Worker};
+use sawmill::admin::ReplayFrom;
+use sawmill::engine::runtime::Env;
+use sawmill::{Context, Delivery, Draft, Push, Result, RetryPolicy, Sawmill, Worker};
 
 use crate::waits::timeout_message;
 
-/// How many accounts there are, and what is in each at the beginning.
+/// The number of accounts.
 pub const ACCOUNTS: u32 = 10;
-/// What is in each account at the beginning.
+/// The initial balance of each account.
 pub const BALANCE: i64 = 1_000;
 
 const TOPIC: &str = "transfers";
-/// Tells a child process where its bank is.
+/// The environment variable that gives a child process the bank's address.
 const VARIABLE: &str = "SAWMILL_TEST_BANK";
-/// For how many seconds workers are killed; more in longer runs.
+/// The environment variable for how many seconds workers are killed; set it for longer runs.
 const SECONDS: &str = "SAWMILL_TEST_BANK_SECONDS";
-/// No wait is longer, unless something hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest wait, unless something hangs.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// A shop and a bank that keep their tables where Sawmill keeps its own.
+/// A shop and a bank whose tables are in Sawmill's own store.
 #[async_trait]
 pub trait Bank: Send + Sync + Sized + 'static {
-    /// Where the suite was made, and so the test that its worker processes run.
+    /// The path of the test that worker processes run. It depends on where the suite is made.
     const CHILD: &'static str = "bank_child";
 
-    /// An address that nobody used before, and what keeps it alive; or why this engine cannot be tried here.
+    /// Returns an unused address and a guard that keeps it alive, or why this engine cannot be tested here.
     fn place() -> Result<(String, Box<dyn Any>), String>;
 
-    /// Opens Sawmill at an address, and makes the tables if they are not there: orders, [`ACCOUNTS`] accounts with
+    /// Opens Sawmill at an address, and creates missing tables: orders, [`ACCOUNTS`] accounts with
     /// [`BALANCE`] each, and moves.
     async fn open(address: &str) -> Self;
 
-    /// What was opened.
+    /// Returns the open Sawmill.
     fn mill(&self) -> &Sawmill;
 
-    /// Notes an order and pushes its e-mail in one transaction, which is committed or rolled back.
+    /// Inserts an order and pushes its e-mail in one transaction, which is committed or rolled back.
     async fn order(&self, order: &str, email: &Draft, commit: bool) -> Result<()>;
 
-    /// The orders, in any order.
+    /// Returns the orders, in any order.
     async fn orders(&self) -> Vec<String>;
 
-    /// Finishes the message in a transaction, and if it was not finished before, moves money in it and notes the message's id.
-    /// The transaction is committed or rolled back. True if it was not finished before.
+    /// Finishes the message in a transaction. If it was not finished before, also moves the money and inserts
+    /// the message's id. The transaction is committed or rolled back. Returns true if the message was not
+    /// finished before.
     async fn transfer(&self, message: &Context, transfer: Transfer, commit: bool) -> Result<bool>;
 
-    /// What has become of it.
+    /// Returns the current state of the bank.
     async fn books(&self) -> Books;
 }
 
-/// An amount on its way from one account to another.
+/// An amount to move from one account to another.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
     /// The number of the account that it leaves.
     pub from: u32,
     /// The number of the account that it goes to.
     pub to: u32,
-    /// How much it is.
+    /// The amount.
     pub amount: i64,
 }
 
@@ -86,9 +89,9 @@ impl Transfer {
 /// The bank's books.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Books {
-    /// What is in the accounts, by number.
+    /// The balances, by account number.
     pub balances: Vec<i64>,
-    /// The ids that were noted, one for each effect that a message had.
+    /// The ids of finished messages, one for each effect.
     pub moves: Vec<String>,
 }
 
@@ -106,7 +109,7 @@ macro_rules! bank_suite {
             f6_killed_workers_move_every_amount_once,
         }
 
-        /// What a child process runs. In the test program itself there is nothing for it to do.
+        /// Runs in child processes; does nothing in the test program itself.
         #[test]
         fn bank_child() {
             $crate::bank::child::<$bank>();
@@ -142,10 +145,10 @@ async fn open<B: Bank>(address: &str) -> Arc<B> {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    Env::system().within(PATIENCE, future).await.unwrap_or_else(|| panic!("test timed out: {what}"))
+    Env::system().within(MAX_WAIT, future).await.unwrap_or_else(|| panic!("test timed out: {what}"))
 }
 
-/// Waits until a worker has done so many messages.
+/// Waits until a worker has done this many messages.
 async fn done(worker: &Worker, count: u64) {
     soon("the last run", async {
         while worker.counts().done < count {
@@ -155,7 +158,7 @@ async fn done(worker: &Worker, count: u64) {
     .await;
 }
 
-/// A worker whose handler is given the bank.
+/// Starts a worker whose handler receives the bank.
 async fn worker<B, F, R>(bank: &Arc<B>, handler: F) -> Worker
 where
     B: Bank,
@@ -164,13 +167,13 @@ where
 {
     let mine = bank.clone();
     let run = move |message: Context| handler(mine.clone(), message);
-    // With the shortest wait between attempts, and without any limit that could be reached here.
+    // The shortest wait between attempts, and no limit that could be reached here.
     let retry = RetryPolicy::retries(1_000).backoff(Duration::from_millis(10), Duration::from_millis(100));
     let worker = bank.mill().worker(TOPIC).delivery(Delivery::ExactlyOnce).retry(retry);
-    worker.ttl(Duration::from_secs(2)).slots(4).start(run).await.expect("a worker can be started")
+    worker.ttl(Duration::from_secs(2)).concurrency(4).start(run).await.expect("a worker can be started")
 }
 
-/// Moves what the message says, once.
+/// Makes the transfer in the message, once.
 async fn transfer<B: Bank>(bank: Arc<B>, message: Context) -> Result<()> {
     let transfer = Transfer::of(&message);
     bank.transfer(&message, transfer, true).await.map(|_| ())
@@ -184,15 +187,15 @@ pub async fn an_order_and_its_email_are_committed_together<B: Bank>(address: Str
     bank.order("a saw", &kept, true).await.expect("an order is committed");
     bank.order("a mill", &undone, false).await.expect("an order is rolled back");
     assert_eq!(bank.orders().await, ["a saw"]);
-    let found = bank.mill().peek(TOPIC, "default", 10).await.expect("the topic can be read");
+    let found = bank.mill().admin().peek(TOPIC, "default", 10).await.expect("the topic can be read");
     let found: Vec<_> = found.iter().map(|message| message.id).collect();
     assert_eq!(found, kept.ids().collect::<Vec<_>>());
 }
 
-/// Workers hear of it at once, also those of another process.
+/// Workers are notified of a push at once, also those of another process.
 pub async fn an_announced_push_is_worked<B: Bank>(address: String) {
     let bank = open::<B>(&address).await;
-    // If it were not for the hint, nobody would look for a while.
+    // Without the notification, the worker would not poll for a while.
     let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
     let handler = move |message: Context| {
         let _ = started.send(message.id());
@@ -203,13 +206,13 @@ pub async fn an_announced_push_is_worked<B: Bank>(address: String) {
     worker.drained().await;
     let draft = bank.mill().draft(TOPIC, ["now"]).await.expect("it can be drafted");
     bank.order("a saw", &draft, true).await.expect("an order is committed");
-    draft.announce();
+    draft.notify();
     let id = soon("the start", starts.recv()).await;
     assert_eq!(id, draft.ids().next());
     worker.stop().await;
 }
 
-/// Key, headers, payload and due time come out as they went in.
+/// Key, headers, payload and due time come back unchanged.
 pub async fn what_is_pushed_within_a_transaction_is_whole<B: Bank>(address: String) {
     let bank = open::<B>(&address).await;
     let odd: Vec<u8> = (0..=255).chain([b'\'', b'\\', 0, b'"']).collect();
@@ -218,7 +221,7 @@ pub async fn what_is_pushed_within_a_transaction_is_whole<B: Bank>(address: Stri
     let pushes = [push(), push().at(due), Push::new("")];
     let draft = bank.mill().draft(TOPIC, pushes).await.expect("it can be drafted");
     bank.order("odd", &draft, true).await.expect("an order is committed");
-    draft.announce();
+    draft.notify();
     let (seen, mut sights) = tokio::sync::mpsc::unbounded_channel();
     let handler = move |message: Context| {
         let _ = seen.send((Env::system().wall(), message));
@@ -244,14 +247,14 @@ pub async fn what_is_pushed_within_a_transaction_is_whole<B: Bank>(address: Stri
     }
 }
 
-/// Running a message again, as after the death of a worker, changes nothing.
+/// A message that runs again, as after the death of a worker, changes nothing.
 pub async fn a_message_has_one_effect_however_often_it_runs<B: Bank>(address: String) {
     let bank = open::<B>(&address).await;
     let push = Transfer { from: 0, to: 1, amount: 7 }.push();
     let id = bank.mill().push(TOPIC, push).await.expect("it is pushed");
     let worker = worker(&bank, transfer::<B>).await;
     worker.drained().await;
-    bank.mill().seek(TOPIC, "default", Since::Start).await.expect("the group can begin anew");
+    bank.mill().admin().replay(TOPIC, "default", ReplayFrom::Start).await.expect("the group can begin anew");
     done(&worker, 2).await;
     worker.stop().await;
     let books = bank.books().await;
@@ -259,7 +262,7 @@ pub async fn a_message_has_one_effect_however_often_it_runs<B: Bank>(address: St
     assert_eq!(books.balances[..2], [BALANCE - 7, BALANCE + 7]);
 }
 
-/// What a handler has finished and then rolled back is not finished.
+/// A message that a handler finished and then rolled back is not finished.
 pub async fn what_is_rolled_back_is_tried_again<B: Bank>(address: String) {
     let bank = open::<B>(&address).await;
     let push = Transfer { from: 2, to: 3, amount: 5 }.push();
@@ -276,7 +279,7 @@ pub async fn what_is_rolled_back_is_tried_again<B: Bank>(address: String) {
     assert_eq!(bank.books().await.moves, [id.to_string()]);
 }
 
-/// A handler that says that it is done and has not finished has made a mistake.
+/// A handler that returns done without finishing the message has a bug.
 pub async fn who_has_not_finished_is_not_done<B: Bank>(address: String) {
     let bank = open::<B>(&address).await;
     bank.mill().push(TOPIC, "x").await.expect("it is pushed");
@@ -284,28 +287,24 @@ pub async fn who_has_not_finished_is_not_done<B: Bank>(address: String) {
     let worker = worker.start(|_message: Context| async {}).await.expect("a worker can be started");
     soon("its end", worker.drained()).await;
     assert_eq!(worker.stop().await.dead, 1);
-    let letters = bank.mill().dead_letters(TOPIC, "default").await.expect("there are letters");
+    let letters = bank.mill().admin().dead_letters(TOPIC, "default").await.expect("there are letters");
     let letters = letters.list(10).await.expect("they can be listed");
     assert!(letters[0].reason().contains("finish_within"), "{}", letters[0].reason());
 }
 
-/// Three workers, of which one is killed every second: every message has exactly one effect.
+/// Three workers, one of them killed every second: every message has exactly one effect.
 pub async fn f6_killed_workers_move_every_amount_once<B: Bank>(address: String) {
     let bank = open::<B>(&address).await;
     let (env, mill) = (Env::system(), bank.mill());
     let seconds: u64 = std::env::var(SECONDS).map_or(10, |text| text.parse().expect("a number of seconds"));
-    let mut hands: Vec<Hand> = (0..3).map(|_| Hand::start::<B>(&address)).collect();
+    let mut hands: Vec<WorkerProcess> = (0..3).map(|_| WorkerProcess::start::<B>(&address)).collect();
     let (mut pushed, mut expected) = (HashSet::new(), vec![BALANCE; ACCOUNTS as usize]);
     for second in 0..seconds {
         let end = env.now() + Duration::from_secs(1);
         while env.now() < end {
-            let dice = |bound: u32| env.dice().below(bound.into()) as u32;
+            let rng = |bound: u32| env.rng().below(bound.into()) as u32;
             let transfers: Vec<Transfer> = (0..5)
-                .map(|_| Transfer {
-                    from: dice(ACCOUNTS),
-                    to: dice(ACCOUNTS),
-                    amount: 1 + i64::from(dice(9)),
-                })
+                .map(|_| Transfer { from: rng(ACCOUNTS), to: rng(ACCOUNTS), amount: 1 + i64::from(rng(9)) })
                 .collect();
             for transfer in &transfers {
                 expected[transfer.from as usize] -= transfer.amount;
@@ -316,7 +315,7 @@ pub async fn f6_killed_workers_move_every_amount_once<B: Bank>(address: String) 
             env.sleep(Duration::from_millis(30)).await;
         }
         let unlucky = (second % 3) as usize;
-        hands[unlucky] = Hand::start::<B>(&address);
+        hands[unlucky] = WorkerProcess::start::<B>(&address);
     }
     let missing = async || {
         let moves: HashSet<_> = bank.books().await.moves.into_iter().collect();
@@ -327,11 +326,11 @@ pub async fn f6_killed_workers_move_every_amount_once<B: Bank>(address: String) 
             env.sleep(Duration::from_millis(100)).await;
         }
     };
-    if env.within(PATIENCE, all_moved).await.is_none() {
+    if env.within(MAX_WAIT, all_moved).await.is_none() {
         panic!("{}", timeout_message("the last transfer", mill, TOPIC, "default", missing).await);
     }
-    // Whatever is done twice is done by now: the claims of the killed are taken over.
-    let status = async || mill.status(TOPIC, "default").await.expect("the group has a status");
+    // Repeated work is over once the claims of the killed workers are taken over and no message is left.
+    let status = async || mill.admin().status(TOPIC, "default").await.expect("the group has a status");
     soon("the end of the last claim", async {
         while status().await.waiting + status().await.claimed > 0 {
             env.sleep(Duration::from_millis(100)).await;
@@ -347,9 +346,9 @@ pub async fn f6_killed_workers_move_every_amount_once<B: Bank>(address: String) 
 }
 
 /// A worker process. It is killed when this is dropped.
-struct Hand(Child);
+struct WorkerProcess(Child);
 
-impl Hand {
+impl WorkerProcess {
     fn start<B: Bank>(address: &str) -> Self {
         let me = std::env::current_exe().expect("the test program knows itself");
         let child = Command::new(me)
@@ -362,21 +361,21 @@ impl Hand {
     }
 }
 
-impl Drop for Hand {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        // It is still there: nobody else waits for it.
+        // Its id is still valid, since it was not waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The work of a child process, until it is killed, or its parent is.
+/// Works as a child process, until it is killed or its parent ends.
 pub fn child<B: Bank>() {
     let Ok(address) = std::env::var(VARIABLE) else { return };
     block_on(async {
         let bank = open::<B>(&address).await;
         let worker = worker(&bank, transfer::<B>).await;
-        // It ends when the parent does.
+        // Its standard input closes when the parent ends.
         let parent = Env::system().blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         assert!(matches!(parent.await, Some(Ok(Ok(0)))), "the parent can be watched");
         worker.abort().await;

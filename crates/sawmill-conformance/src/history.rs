@@ -1,11 +1,11 @@
-//! What happened in a run with real processes, and what should not have.
+//! Records the events of a run with real processes, and finds violations of promises.
 //!
-//! Each process appends what it sees to a file, one event per line, written before or after the fact so that a crash in
-//! between never hides a violation: *pushed* after the push was acknowledged, *started* before the handler does
-//! anything, *finished* after its last effect, *killed* and *frozen* before the signal is sent. Afterwards the lines of
-//! all files are read as one [`History`], and the checks say, in words, which promise was broken.
+//! Each process appends its events to a file, one per line, before or after the fact so that a crash in
+//! between never hides a violation: *pushed* after the push was acknowledged, *started* before the handler
+//! does anything, *finished* after its last effect, *killed* and *frozen* before the signal is sent.
+//! Afterwards the lines of all files form one [`History`], and its checks describe each broken promise.
 //!
-//! A line is the time, the word for what happened, and its details; `-` stands for no key:
+//! A line is the time, the kind of event, and its details; `-` stands for no key:
 //!
 //! ```text
 //! 1042 pushed 01J0000000000000000000000A alice
@@ -15,7 +15,7 @@
 //! 1180 declared-dead w1-7f
 //! ```
 //!
-//! A history is of one topic and one group. Times are of one clock that all processes of the machine share.
+//! A history covers one topic and one group. All processes of the machine share its clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,55 +23,56 @@ use std::str::FromStr;
 
 use sawmill::MessageId;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A push of this message returned ok. Messages with the same key are recorded in the order in which they were
-    /// pushed, one after the other.
+    /// A push of this message was acknowledged. Messages with the same key are recorded in the order of their
+    /// pushes.
     Pushed {
-        /// Which message.
+        /// The message.
         id: MessageId,
         /// Its key.
         key: Option<String>,
     },
     /// A handler starts on this message.
     Started {
-        /// Which message.
+        /// The message.
         id: MessageId,
         /// Its key.
         key: Option<String>,
         /// The worker that runs the handler.
         worker: String,
-        /// The how manieth attempt it is told this is, from 1.
+        /// The number of the attempt, from 1.
         attempt: u32,
     },
     /// A handler is done with this message.
     Finished {
-        /// Which message.
+        /// The message.
         id: MessageId,
         /// The worker that ran the handler.
         worker: String,
-        /// True if the handler said that all went well.
+        /// True if the handler reported success.
         ok: bool,
     },
-    /// The message is among the dead letters.
+    /// The message is a dead letter.
     Dead {
-        /// Which message.
+        /// The message.
         id: MessageId,
     },
     /// A worker is killed without warning.
     WorkerKilled {
-        /// Which worker.
+        /// The worker.
         worker: String,
     },
-    /// A worker is stopped so long that it may be declared dead, and goes on afterwards.
+    /// A worker is suspended for so long that it may be declared dead, and then resumed.
     WorkerFrozen {
-        /// Which worker.
+        /// The worker.
         worker: String,
     },
-    /// A worker was declared dead, as whoever did so tells, or as it found out itself: both may be recorded.
+    /// A worker was declared dead. Recorded by the worker that declared it, by the one that found itself
+    /// declared dead, or by both.
     DeclaredDead {
-        /// Its id as a member: its name, `-`, and what makes the id its own.
+        /// Its member id: its name, `-`, and a unique suffix.
         member: String,
     },
 }
@@ -79,28 +80,28 @@ pub enum Event {
 /// An event and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// When it happened, on a clock that all who record share.
+    /// The time, on a clock that all recorders share.
     pub at: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// Everything that happened in a run, in the order of time.
+/// All events of a run, ordered by time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
     events: Vec<Recorded>,
 }
 
 impl History {
-    /// The history that these events make. Events of the same time stay in the order in which they are given.
+    /// Sorts the events by time. Events of the same time keep the given order.
     pub fn new(events: impl IntoIterator<Item = Recorded>) -> Self {
         let mut events: Vec<Recorded> = events.into_iter().collect();
         events.sort_by_key(|recorded| recorded.at);
         Self { events }
     }
 
-    /// The history that stands in these files' texts. A last line without its end was being written when its process
-    /// was killed, and is left out; any other line that is no event is an error that names it.
+    /// Parses the texts of record files. A last line without a line break was cut off when its process was
+    /// killed, and is ignored. Any other malformed line is an error that names it.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut events = Vec::new();
         for text in texts {
@@ -113,12 +114,12 @@ impl History {
         Ok(Self::new(events))
     }
 
-    /// Everything that happened, in the order of time.
+    /// Returns all events, ordered by time.
     pub fn events(&self) -> &[Recorded] {
         &self.events
     }
 
-    /// Nothing is lost: every message that was pushed was finished with success, or is among the dead letters.
+    /// Nothing is lost: every message that was pushed was finished with success, or is a dead letter.
     pub fn check_nothing_lost(&self) -> Vec<String> {
         let settled: BTreeSet<MessageId> = self.events.iter().filter_map(|r| r.event.settles()).collect();
         let lost = self.pushed().filter(|(id, _)| !settled.contains(id));
@@ -132,8 +133,8 @@ impl History {
 
     /// Nothing is invented: every message that was started was pushed, and with that key.
     ///
-    /// A push whose outcome was unknown may have taken effect: a run with such pushes records them as pushed once it is
-    /// known, or leaves this check out.
+    /// A push with an unknown outcome may have taken effect. A run with such pushes records them as pushed
+    /// once the outcome is known, or skips this check.
     pub fn check_nothing_invented(&self) -> Vec<String> {
         let pushed: BTreeMap<MessageId, &Option<String>> = self.pushed().collect();
         let mut violations = Vec::new();
@@ -151,7 +152,7 @@ impl History {
         violations
     }
 
-    /// At most once: no message was started twice, whatever happened to the first start.
+    /// At most once: no message was started twice, regardless of what happened to the first start.
     pub fn check_at_most_once(&self) -> Vec<String> {
         let mut first: BTreeMap<MessageId, &Recorded> = BTreeMap::new();
         let mut violations = Vec::new();
@@ -168,7 +169,8 @@ impl History {
         violations
     }
 
-    /// At least once, and not more often than need be: a message was started again only after its last attempt failed, or
+    /// At least once, without needless repetition: a message was started again only after its last attempt
+    /// failed, or after the worker of that attempt was killed or frozen.
     /// after the worker of that attempt was killed or frozen.
     pub fn check_second_starts_have_a_reason(&self) -> Vec<String> {
         let mut last_start: BTreeMap<MessageId, (&Recorded, &String)> = BTreeMap::new();
@@ -179,7 +181,7 @@ impl History {
             match &recorded.event {
                 Event::Started { id, worker, .. } => {
                     if let Some((last, earlier)) = last_start.insert(*id, (recorded, worker)) {
-                        // A reason serves once: after the second start the failure is used up.
+                        // A reason serves once: the second start uses it up.
                         if !failed.remove(&(*id, earlier)) && !fallen.contains(earlier) {
                             violations.push(format!(
                                 "{id} was started again though its worker neither failed it nor fell: {last}; and {recorded}"
@@ -198,7 +200,7 @@ impl History {
         violations
     }
 
-    /// Nobody is declared dead without a reason: who was, was killed or frozen before, and once for each time.
+    /// No worker is declared dead without a reason: it was killed or frozen before, once for each time.
     pub fn check_deaths_have_a_reason(&self) -> Vec<String> {
         let mut falls: BTreeMap<&str, usize> = BTreeMap::new();
         let mut dead: BTreeSet<&str> = BTreeSet::new();
@@ -222,8 +224,8 @@ impl History {
         violations
     }
 
-    /// Order per key: a message was started only when every message that was pushed before it with the same key was
-    /// finished with success or dead; and it was not started again once it was so itself.
+    /// Order per key: a message was started only when every earlier message with its key was finished with
+    /// success or dead, and it was not started again after that had happened to itself.
     pub fn check_order_per_key(&self) -> Vec<String> {
         let mut queues: BTreeMap<&String, Vec<MessageId>> = BTreeMap::new();
         for (id, key) in self.pushed() {
@@ -270,7 +272,7 @@ impl fmt::Display for History {
 }
 
 impl Event {
-    /// The message that it is about.
+    /// Returns the message that the event concerns.
     fn id(&self) -> Option<MessageId> {
         match self {
             Event::Pushed { id, .. }
@@ -281,7 +283,7 @@ impl Event {
         }
     }
 
-    /// The message that is over with this event.
+    /// Returns the message that this event settles.
     fn settles(&self) -> Option<MessageId> {
         match self {
             Event::Finished { id, ok: true, .. } | Event::Dead { id } => Some(*id),
@@ -348,8 +350,8 @@ fn read_key(word: &str) -> Option<Option<String>> {
     if word == "-" { Some(None) } else { unescape(word).map(Some) }
 }
 
-/// The text as one word: what could be taken for something else is written as `%` and two hexadecimal digits, and the
-/// empty text as `%`.
+/// Encodes the text as one word: ambiguous characters become `%` and two hexadecimal digits, the empty text
+/// becomes `%`.
 fn escape(text: &str) -> String {
     match text {
         "" => "%".to_owned(),

@@ -1,8 +1,9 @@
-//! Each check of a history finds what it is there to find, and lets good runs pass.
+//! Each check of a history finds its violations and accepts good runs.
 
 use super::*;
 
-/// A history in short: `p 1 a` pushed, `s 1 a w 1` started, `ok 1 w`, `bad 1 w`, `dead 1`, `kill w`, `freeze w`, `out w-7`.
+/// Parses a history in short form: `p 1 a` pushed, `s 1 a w 1` started, `ok 1 w`, `bad 1 w`, `dead 1`, `kill
+/// w`, `freeze w`, `out w-7`.
 fn history(short: &[&str]) -> History {
     let id = |text: &str| MessageId::from_u128(text.parse().unwrap());
     let key = |text: &str| (text != "-").then(|| text.to_owned());
@@ -23,7 +24,7 @@ fn history(short: &[&str]) -> History {
     History::new(short.iter().map(event).enumerate().map(at))
 }
 
-/// Two keys, a retry, a dead letter, and a worker that is killed: nothing wrong.
+/// Two keys, a retry, a dead letter, and a killed worker: no violation.
 fn good() -> History {
     history(&[
         "p 1 a",
@@ -142,7 +143,7 @@ fn files_of_several_processes_are_one_history() {
         *file += &format!("{recorded}\n");
     }
     assert_eq!(History::parse([one.as_str(), other.as_str()]), Ok(good.clone()));
-    // The last line of a killed process may be torn.
+    // The last line of a killed process may be cut off.
     one += "17 finis";
     assert_eq!(History::parse([one.as_str(), other.as_str()]), Ok(good));
 }

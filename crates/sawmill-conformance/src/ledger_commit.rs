@@ -1,13 +1,13 @@
-//! Checks of a ledger: one entry is changed if it is as expected.
+//! Checks of a ledger: an entry changes only if it is as expected.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
+use sawmill::engine::storage::{Commit, Entry, EntryKey, Ledger, Version, Write};
 
 use crate::Place;
 
-/// Commits one write and gives the answer.
+/// Commits one write and returns the answer.
 pub(crate) async fn commit(
     ledger: &Arc<dyn Ledger>,
     key: &str,
@@ -18,7 +18,7 @@ pub(crate) async fn commit(
     ledger.commit(write).await.expect("a commit is answered")
 }
 
-/// Commits one write that nothing stands against, and gives the version.
+/// Commits one write that must succeed, and returns the version.
 pub(crate) async fn done(
     ledger: &Arc<dyn Ledger>,
     key: &str,
@@ -31,18 +31,18 @@ pub(crate) async fn done(
     }
 }
 
-/// The entry as it is.
+/// Returns the current entry.
 pub(crate) async fn get(ledger: &Arc<dyn Ledger>, key: &str) -> Option<Entry> {
     ledger.get(&EntryKey::raw(key)).await.expect("an entry is looked up")
 }
 
-/// Holds that an entry is so.
+/// Asserts the state of an entry.
 pub(crate) async fn assert_is(ledger: &Arc<dyn Ledger>, key: &str, version: Version, value: &[u8]) {
     let expected = Entry { key: EntryKey::raw(key), version, value: Bytes::copy_from_slice(value) };
     assert_eq!(get(ledger, key).await, Some(expected));
 }
 
-/// An entry that was never written is not there.
+/// An entry that was never written does not exist.
 pub async fn an_absent_entry_is_not_there(place: Place) {
     let ledger = place.ledger().await;
     assert_eq!(get(&ledger, "a/1").await, None);
@@ -52,7 +52,8 @@ pub async fn an_absent_entry_is_not_there(place: Place) {
     }
 }
 
-/// A light commit is as conditional as any, is seen at once through every handle, and outlives the handle that made it.
+/// A light commit is as conditional as any other, is visible at once through every handle, and outlives its
+/// handle.
 pub async fn a_light_commit_is_conditional_and_seen(place: Place) {
     let (ledger, other) = (place.ledger().await, place.ledger().await);
     let light = async |expect, value: &'static [u8]| {
@@ -71,7 +72,7 @@ pub async fn a_light_commit_is_conditional_and_seen(place: Place) {
     assert_is(&place.ledger().await, "a/1", third, b"third").await;
 }
 
-/// An entry that must not exist is created, once: the second is refused, and the first stays.
+/// An entry that must not exist is created once: the second create is refused, and the first stays.
 pub async fn an_entry_is_created_once(place: Place) {
     let (ledger, other) = (place.ledger().await, place.ledger().await);
     let version = done(&ledger, "a/1", None, Some(b"first")).await;
@@ -82,7 +83,7 @@ pub async fn an_entry_is_created_once(place: Place) {
     }
 }
 
-/// The version grows with every change, also when the value stays the same, and is the one that is read.
+/// The version grows with every change, even if the value stays the same, and is the one that is read.
 pub async fn versions_grow_with_every_change(place: Place) {
     let ledger = place.ledger().await;
     let mut version = done(&ledger, "a/1", None, Some(b"same")).await;
@@ -99,7 +100,8 @@ pub async fn versions_grow_with_every_change(place: Place) {
     assert_eq!(commit(&ledger, "a/1", Some(next), Some(b"last")).await, Commit::Conflict);
 }
 
-/// A write with an old version is refused and changes nothing, even if the value is what it was at that version.
+/// A write with an old version is refused and changes nothing, even if the value equals the one at that
+/// version.
 pub async fn c11_a_stale_version_is_refused(place: Place) {
     let (ledger, other) = (place.ledger().await, place.ledger().await);
     let first = done(&ledger, "a/1", None, Some(b"A")).await;
@@ -114,7 +116,7 @@ pub async fn c11_a_stale_version_is_refused(place: Place) {
     }
 }
 
-/// A version that the entry has not yet had is refused too.
+/// A version that the entry does not have yet is refused too.
 pub async fn a_version_from_the_future_is_refused(place: Place) {
     let ledger = place.ledger().await;
     let version = done(&ledger, "a/1", None, Some(b"A")).await;
@@ -126,7 +128,7 @@ pub async fn a_version_from_the_future_is_refused(place: Place) {
     assert_is(&ledger, "a/1", version, b"A").await;
 }
 
-/// A write that expects a version of an entry that does not exist is refused.
+/// A write that expects a version of a missing entry is refused.
 pub async fn a_version_of_an_absent_entry_is_refused(place: Place) {
     let ledger = place.ledger().await;
     for version in [0, 1, 7] {
@@ -136,7 +138,7 @@ pub async fn a_version_of_an_absent_entry_is_refused(place: Place) {
     }
 }
 
-/// An entry is deleted with its version, and only with it; the answer is the last version that it had.
+/// An entry is deleted only with its current version; the answer is its last version.
 pub async fn an_entry_is_deleted_with_its_version(place: Place) {
     let (ledger, other) = (place.ledger().await, place.ledger().await);
     let first = done(&ledger, "a/1", None, Some(b"x")).await;
@@ -151,7 +153,7 @@ pub async fn an_entry_is_deleted_with_its_version(place: Place) {
     }
 }
 
-/// Whoever still holds a version of a deleted entry is refused: it neither comes back nor is deleted twice.
+/// A write with a version of a deleted entry is refused: the entry neither comes back nor is deleted twice.
 pub async fn a_deleted_entry_stays_deleted(place: Place) {
     let (ledger, other) = (place.ledger().await, place.ledger().await);
     let first = done(&ledger, "a/1", None, Some(b"x")).await;
@@ -166,7 +168,7 @@ pub async fn a_deleted_entry_stays_deleted(place: Place) {
     }
 }
 
-/// Deleting what does not exist, and must not, makes nothing and touches nothing else.
+/// Deleting a missing entry that must not exist creates nothing and touches nothing else.
 pub async fn deleting_nothing_does_nothing(place: Place) {
     let ledger = place.ledger().await;
     let version = done(&ledger, "a/1", None, Some(b"x")).await;
@@ -177,7 +179,7 @@ pub async fn deleting_nothing_does_nothing(place: Place) {
     assert_eq!(ledger.list(&EntryKey::raw("a/")).await.expect("entries are listed").len(), 1);
 }
 
-/// A value comes back as it was: empty, binary, and up to 256 KiB; and it may grow and shrink.
+/// A value comes back unchanged: empty, binary, up to 256 KiB; and it may grow and shrink.
 pub async fn values_come_back_as_they_were(place: Place) {
     let ledger = place.ledger().await;
     let binary = |length: usize| (0..length).map(|i| (i * 7 + i / 256) as u8).collect::<Vec<u8>>();

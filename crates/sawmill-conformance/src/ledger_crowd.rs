@@ -1,11 +1,12 @@
-//! Checks of a ledger: many commit at once.
+//! Checks of a ledger: concurrent commits.
 //!
-//! In a crowd an engine may answer [`Commit::Unknown`], so these checks do what the core does: read, then decide.
+//! Under contention an engine may answer [`Commit::Unknown`], so these checks do as the core does: read, then
+//! decide.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
+use sawmill::engine::storage::{Commit, Entry, EntryKey, Ledger, Version, Write};
 
 use crate::Place;
 use crate::ledger_commit::{done, get};
@@ -22,15 +23,15 @@ async fn handles(place: &Place) -> Vec<Arc<dyn Ledger>> {
     handles
 }
 
-/// What each writer has counted to, as it stands in the entry.
+/// Parses the count of each writer from the entry.
 fn counts(entry: &Entry) -> Vec<u32> {
     serde_json::from_slice(&entry.value).expect("the entry holds what one of the writers wrote")
 }
 
-/// Adds one to the count of a writer, and gives the version at which it was added, if it was told.
+/// Adds one to the count of a writer, and returns the new version if it was answered.
 ///
-/// Each writer counts for itself in the shared entry, so that after an unknown outcome it can see whether its own write
-/// took effect.
+/// Each writer has its own count in the shared entry, so after an unknown outcome it can see whether its
+/// write took effect.
 async fn add_one(ledger: &Arc<dyn Ledger>, writer: usize, goal: u32) -> Option<Version> {
     loop {
         let entry = get(ledger, "count").await.expect("the entry is there all the time");
@@ -53,8 +54,8 @@ async fn add_one(ledger: &Arc<dyn Ledger>, writer: usize, goal: u32) -> Option<V
     }
 }
 
-/// Counting up together by compare-and-set, nobody's step is lost: of two writes that expect the same version at most
-/// one takes effect.
+/// When several count up by compare-and-set, no increment is lost: of two writes that expect the same
+/// version, at most one takes effect.
 pub async fn counting_together_loses_nothing(place: Place) {
     let handles = handles(&place).await;
     let nothing = serde_json::to_vec(&[0u32; WRITERS]).expect("numbers can be written as JSON");
@@ -79,7 +80,7 @@ pub async fn counting_together_loses_nothing(place: Place) {
     assert_eq!(versions.len(), told, "no two writes were told the same version");
 }
 
-/// Of many who create the same entry at once, exactly one is told that it did, and the entry is that one's.
+/// When many create the same entry at once, exactly one is told that it did, and the entry is its own.
 pub async fn one_of_many_creators_wins(place: Place) {
     let handles = handles(&place).await;
     for round in 0..10 {
@@ -108,7 +109,7 @@ pub async fn one_of_many_creators_wins(place: Place) {
     }
 }
 
-/// Of many who change or delete the same version at once, at most one is told that it did.
+/// When many change or delete the same version at once, at most one is told that it did.
 pub async fn one_of_many_changers_wins(place: Place) {
     let handles = handles(&place).await;
     for round in 0..10 {
@@ -138,7 +139,7 @@ pub async fn one_of_many_changers_wins(place: Place) {
     }
 }
 
-/// Commits on different entries do not hinder one another, and all are listed afterwards.
+/// Commits on different entries do not hinder one another, and all entries are listed afterwards.
 pub async fn different_entries_do_not_conflict(place: Place) {
     const TASKS: usize = 16;
     const ENTRIES: usize = 40;
@@ -157,7 +158,7 @@ pub async fn different_entries_do_not_conflict(place: Place) {
                     Commit::Done(_) => {}
                     Commit::Conflict => panic!("nobody else wrote {key}"),
                     Commit::Unknown => {
-                        // Sent again, at most one of the two takes effect; and one of them does.
+                        // After a repeated send, exactly one of the two takes effect.
                         let again = Write {
                             key: EntryKey::raw(key.clone()),
                             expect: None,

@@ -1,8 +1,8 @@
-//! Checks of a ledger: entries are named by plain text, and listed by how it begins.
+//! Checks of a ledger: entries are named by plain text and listed by prefix.
 
 use std::sync::Arc;
 
-use sawmill::ledger::{EntryKey, Ledger};
+use sawmill::engine::storage::{EntryKey, Ledger};
 
 use crate::Place;
 use crate::ledger_commit::{assert_is, done, get};
@@ -22,7 +22,7 @@ async fn fill(ledger: &Arc<dyn Ledger>, keys: &[&str]) {
     }
 }
 
-/// All entries that begin with the prefix are listed, and no others; none if there is none.
+/// A list has all entries with the prefix and no others; it is empty if there are none.
 pub async fn only_the_prefix_is_listed(place: Place) {
     let ledger = place.ledger().await;
     assert_eq!(list(&ledger, "a/").await, [""; 0]);
@@ -41,7 +41,7 @@ pub async fn only_the_prefix_is_listed(place: Place) {
     assert_eq!(list(&ledger, "").await.len(), 10);
 }
 
-/// Entries are listed in ascending order of the bytes of their keys.
+/// Entries are listed in ascending byte order of their keys.
 pub async fn entries_are_listed_in_order(place: Place) {
     let ledger = place.ledger().await;
     let mut keys = [
@@ -53,7 +53,7 @@ pub async fn entries_are_listed_in_order(place: Place) {
     assert_eq!(list(&ledger, "p/").await, keys);
 }
 
-/// An entry whose key is the beginning of another's has nothing to do with it.
+/// An entry whose key is a prefix of another's is independent of it.
 pub async fn a_key_that_begins_another_is_apart(place: Place) {
     let ledger = place.ledger().await;
     fill(&ledger, &["p/x/y", "p/x", "p/x/y/z"]).await;
@@ -74,7 +74,7 @@ pub async fn long_keys_are_kept_apart(place: Place) {
     assert_eq!(list(&ledger, &long).await, keys);
 }
 
-/// A commit that was answered is seen by whoever asks next, through any handle, by get and by list.
+/// An answered commit is visible to the next get and list, through any handle.
 pub async fn a_commit_is_seen_at_once_from_everywhere(place: Place) {
     let handles = [place.ledger().await, place.ledger().await, place.ledger().await];
     let mut version = None;
@@ -102,7 +102,7 @@ pub async fn a_commit_is_seen_at_once_from_everywhere(place: Place) {
     }
 }
 
-/// Entries of other namespaces are not seen, and not in the way.
+/// Entries of other namespaces are invisible and do not interfere.
 pub async fn ledgers_of_other_namespaces_share_nothing(place: Place) {
     let (here, there) = (place.ledger().await, place.elsewhere().ledger().await);
     let ours = done(&here, "a/1", None, Some(b"a/1")).await;

@@ -1,14 +1,13 @@
-//! Checks of a ledger: what was committed lasts, and hints of it come.
+//! Checks of a ledger: committed entries last, and notifications of them arrive.
 
 use std::sync::Arc;
 
-use sawmill::ledger::{Commit, EntryKey, Ledger};
-use sawmill::log::Hints;
+use sawmill::engine::storage::{Commit, EntryKey, Ledger, Notifications};
 
 use crate::ledger_commit::{assert_is, commit, done, get};
 use crate::{Place, Reach};
 
-/// Entries, their versions and their absence are the same after the store was closed and opened anew.
+/// Entries, their versions and their absence are the same after the store was closed and reopened.
 pub async fn commits_survive_a_reopen(place: Place) {
     let ledger = place.ledger().await;
     let first = done(&ledger, "a/1", None, Some(b"x")).await;
@@ -28,31 +27,31 @@ pub async fn commits_survive_a_reopen(place: Place) {
     assert!(third > second, "versions go on growing");
 }
 
-async fn assert_hint(place: &Place, ledger: &Arc<dyn Ledger>, mut hints: Hints) {
-    /// A single hint may be lost.
+async fn assert_notified(place: &Place, ledger: &Arc<dyn Ledger>, mut notifications: Notifications) {
+    /// A single notification may be lost.
     const TRIES: u32 = 4;
     let mut version = None;
     for _ in 0..TRIES {
         version = Some(done(ledger, "a/1", version, Some(b"x")).await);
-        if place.env().within(place.patience() / TRIES, hints.next()).await.is_some() {
+        if place.env().within(place.patience() / TRIES, notifications.next()).await.is_some() {
             return;
         }
     }
-    panic!("test timed out: a hint comes within {:?}", place.patience());
+    panic!("test timed out: a notification arrives within {:?}", place.patience());
 }
 
-/// A hint comes when an entry was changed.
+/// A notification arrives when an entry was changed.
 pub async fn a_watch_hint_comes(place: Place) {
     if place.hints_reach("a_watch_hint_comes", Reach::SameHandle) {
         let ledger = place.ledger().await;
-        assert_hint(&place, &ledger, ledger.watch()).await;
+        assert_notified(&place, &ledger, ledger.entry_notifications()).await;
     }
 }
 
-/// A hint comes when an entry was changed through another handle.
+/// A notification arrives when an entry was changed through another handle.
 pub async fn a_watch_hint_comes_from_another_handle(place: Place) {
     if place.hints_reach("a_watch_hint_comes_from_another_handle", Reach::EveryHandle) {
         let (ledger, listener) = (place.ledger().await, place.ledger().await);
-        assert_hint(&place, &ledger, listener.watch()).await;
+        assert_notified(&place, &ledger, listener.entry_notifications()).await;
     }
 }

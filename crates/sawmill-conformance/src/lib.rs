@@ -1,22 +1,22 @@
-//! What every engine must do and must refuse, as one suite.
+//! The conformance suite: what every engine must do and must refuse.
 //!
-//! An engine brings a [`Factory`], and its test file is a few lines:
+//! An engine implements [`Factory`], and its test file is a few lines:
 //!
 //! ```
 //! use std::collections::HashMap;
 //! use std::sync::{Arc, Mutex};
 //!
-//! use sawmill::engine::{Namespace, Store};
-//! use sawmill::memory::Memory;
+//! use sawmill::engine::storage::{Namespace, OpenedStore};
+//! use sawmill::engine::storage::Memory;
 //!
 //! #[derive(Default)]
 //! struct InMemory(Mutex<HashMap<Namespace, Memory>>);
 //!
 //! #[async_trait::async_trait]
 //! impl sawmill_conformance::Factory for InMemory {
-//!     async fn open(&self, namespace: &Namespace) -> Store {
+//!     async fn open(&self, namespace: &Namespace) -> OpenedStore {
 //!         let memory = self.0.lock().unwrap().entry(namespace.clone()).or_default().clone();
-//!         Store { log: Some(Arc::new(memory.clone())), ledger: Some(Arc::new(memory)) }
+//!         OpenedStore { log: Some(Arc::new(memory.clone())), ledger: Some(Arc::new(memory)) }
 //!     }
 //! }
 //!
@@ -24,17 +24,17 @@
 //! sawmill_conformance::ledger_suite!(InMemory::default());
 //! ```
 //!
-//! Each check is a function of its own, named after the promise it holds the engine to, and becomes a test of that
-//! name. The promises themselves stand on [`sawmill::log::Log`] and [`sawmill::ledger::Ledger`]. Every check works in a
-//! namespace of its own, so that all of them can run at once on one server.
+//! Each check is a function named after the promise it tests, and becomes a test of that name. The promises
+//! are documented on [`sawmill::engine::storage::Log`] and [`sawmill::engine::storage::Ledger`]. Every check
+//! uses its own namespace, so all of them can run at once on one server.
 //!
-//! [`history`] is for runs with real processes: it records what happened and finds what should not have. [`load`] measures what a
-//! store asks of its database; [`upgrade`] lets two versions of a program use one; [`trial`] is work that goes on while a test
-//! harms the servers it stands on; [`pair`] is for a log of one engine with the ledger of another. [`waits`] tells a loss from a slow
-//! machine.
+//! [`history`] records the events of runs with real processes and finds violations. [`load`] measures the
+//! statements that a store sends to its database. [`upgrade`] runs two versions of a program on one store.
+//! [`trial`] is a load that runs while a test harms the servers. [`pair`] combines the log of one engine with
+//! the ledger of another. [`waits`] tells a lost message from a slow machine.
 //!
-//! What workers do on an engine is in [`mod@behaviours`] and, with processes that are killed and stand still, in [`mod@processes`]: an engine brings
-//! a [`TestStore`](behaviours::TestStore) for them.
+//! [`mod@behaviours`] tests the workers on an engine, and [`mod@processes`] does so with processes that are
+//! killed and suspended. An engine implements [`TestStore`](behaviours::TestStore) for both.
 
 pub mod bank;
 pub mod behaviours;

@@ -1,33 +1,33 @@
-//! How much a store asks of its database: at full load for each message, and each second when there is nothing to do.
+//! Measures how much a store asks of its database: per message at full load, and per second when idle.
 //!
-//! It is counted by the database, not by the engine. What a count is, is the engine's to say: statements, or commits.
+//! The database does the counting, not the engine. Each engine chooses the unit: statements or commits.
 
 use std::time::Duration;
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Sawmill};
 
-/// How many messages are pushed and worked through, so many at a time.
+/// The number of messages that are pushed and handled, and the size of a batch.
 const MESSAGES: usize = 20_000;
 const BATCH: usize = 1_000;
-/// How long a worker has nothing to do.
+/// How long a worker is idle.
 const SHORT: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(6);
 
-/// What a store asks of its database.
+/// The load of a store on its database.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// For each message that is pushed, in batches of 1,000, and worked through by one worker.
+    /// Per message that is pushed, in batches of 1,000, and handled by one worker.
     pub per_message: f64,
-    /// For each second that this took. Some of it is asked at intervals, however much is worked through meanwhile: so a machine that is
-    /// busy with other things has more asked for each message, and no more for each second.
+    /// Per second of that run. Some requests are made at intervals, independent of throughput: on a busy
+    /// machine the count per message rises, but not the count per second.
     pub busy_per_second: f64,
-    /// For each second in which one worker has nothing to do.
+    /// Per second with one idle worker.
     pub idle_per_second: f64,
 }
 
-/// Measures it. `open` opens the store anew; `asked` says how much was asked of the database in all, and is called only when
-/// no store is open.
+/// Measures the load. `open` opens the store anew; `asked` returns the database's total count, and is called
+/// only while no store is open.
 pub async fn load(open: impl AsyncFn() -> Sawmill, asked: impl AsyncFn() -> u64) -> Load {
     open().await.create_topic("load").await.expect("a topic");
     let measured = async |messages: usize, stay: Duration| {
@@ -37,7 +37,7 @@ pub async fn load(open: impl AsyncFn() -> Sawmill, asked: impl AsyncFn() -> u64)
     };
     let (busy, took) = measured(MESSAGES, Duration::ZERO).await;
     let (short, long) = (measured(0, SHORT).await, measured(0, LONG).await);
-    // It may have taken longer than it was told to, and more was asked meanwhile.
+    // The run may have taken longer than requested, with more requests meanwhile.
     let longer = long.1.saturating_sub(short.1);
     assert!(
         longer >= (LONG - SHORT) / 2,
@@ -50,7 +50,7 @@ pub async fn load(open: impl AsyncFn() -> Sawmill, asked: impl AsyncFn() -> u64)
     }
 }
 
-/// Pushes so many, works through them, and stays for a while. Returns how long all of it took.
+/// Pushes this many messages, handles them, and idles for a while. Returns the time for all of it.
 async fn work(mill: &Sawmill, messages: usize, stay: Duration) -> Duration {
     let (env, began) = (Env::system(), Env::system().now());
     let payload = "x".repeat(100);

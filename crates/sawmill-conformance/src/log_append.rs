@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sawmill::log::{Log, Record};
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::{Log, Record};
 
 use crate::Place;
 use crate::reader::{Reader, assert_says};
@@ -20,7 +20,7 @@ pub async fn messages_of_one_call_keep_their_order(place: Place) {
     assert_says(&place, &log, &topic, 0, &numbered("m", 0..500)).await;
 }
 
-/// Within a shard, messages of a call come after everything that was acknowledged before the call.
+/// Within a shard, messages of a call come after everything acknowledged before the call.
 pub async fn calls_one_after_another_keep_their_order(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     for call in 0..30 {
@@ -71,14 +71,14 @@ pub async fn past_due_times_do_not_change_the_order(place: Place) {
 /// A message that is due at exactly `now` is due.
 pub async fn due_now_is_due(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
-    // A time of the caller's choosing: the engine goes by `now`, not by a clock of its own.
+    // The caller chooses the time: the engine uses `now`, not its own clock.
     for now in [now(), seconds_after(now(), 300)] {
         log.append(&topic, now, vec![record_due(0, "now", now)]).await.expect("a message is appended");
     }
     assert_says(&place, &log, &topic, 0, &["now", "now"]).await;
 }
 
-/// A batch may be empty: that changes nothing.
+/// An empty batch is allowed and changes nothing.
 pub async fn an_empty_batch_changes_nothing(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     append(&log, &topic, Vec::new()).await;

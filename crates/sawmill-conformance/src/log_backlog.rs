@@ -1,17 +1,18 @@
-//! Checks of a log: how much lies after a position.
+//! Checks of a log: the backlog after a position.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::log::{Backlog, Log, Position, Record};
-use sawmill::message::Message;
-use sawmill::topic::Topic;
+use sawmill::Message;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::{Backlog, Log, Position, Record};
 
 use crate::Place;
 use crate::reader::Reader;
 use crate::sample::{message, now, record, record_due, records, seconds_after};
 
-/// Holds that the backlog comes to be this. What is acknowledged is readable soon, not at once, and counts then.
+/// Asserts that the backlog soon has this value. Acknowledged messages are readable and counted soon, not at
+/// once.
 async fn assert_backlog(
     place: &Place,
     log: &Arc<dyn Log>,
@@ -61,7 +62,7 @@ pub async fn what_lies_after_each_position_is_counted(place: Place) {
     assert_backlog(&place, &log, &topic, &[], Backlog::default()).await;
 }
 
-/// What is kept aside is counted for the whole topic, apart from what is ready, until it is promoted.
+/// Messages kept aside are counted for the whole topic, separately from ready ones, until they are promoted.
 pub async fn what_is_kept_aside_is_counted_apart(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     let (created, due) = (now(), seconds_after(now(), 600));
@@ -81,7 +82,7 @@ pub async fn what_is_kept_aside_is_counted_apart(place: Place) {
     assert_backlog(&place, &log, &topic, &both, expected([1, 4], 0)).await;
 }
 
-/// The oldest is the creation time of the oldest message after the positions, over all shards that were asked about.
+/// The oldest is the creation time of the oldest message after the positions, over all shards in the request.
 pub async fn the_oldest_message_is_dated(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 3).await;
     let base = now();

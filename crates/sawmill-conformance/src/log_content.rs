@@ -1,18 +1,17 @@
-//! Checks of a log: what comes out is what went in.
+//! Checks of a log: messages come back unchanged.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::clock::Timestamp;
-use sawmill::log::Record;
-use sawmill::message::{Headers, MAX_HEADER_BYTES, MAX_KEY_BYTES, Message, MessageId};
-use sawmill::shard::shard_of;
+use sawmill::engine::model::{Headers, MAX_HEADER_BYTES, MAX_KEY_BYTES, shard_of};
+use sawmill::engine::storage::Record;
+use sawmill::{Message, MessageId, Timestamp};
 
 use crate::Place;
 use crate::reader::Reader;
 use crate::sample::{message, now};
 
-/// All bytes there are, several times over.
+/// Returns a payload of all byte values, repeated up to this length.
 fn binary(length: usize) -> Bytes {
     (0..length).map(|i| (i * 7 + i / 256) as u8).collect::<Vec<u8>>().into()
 }
@@ -25,7 +24,7 @@ async fn assert_come_back(place: &Place, messages: Vec<Message>) {
         let mut reader = Reader::new(place, &handle, &topic, 0);
         reader.until(messages.len(), 100).await;
         for (came, went) in reader.seen.iter().zip(&messages) {
-            // Payloads may be large: they are compared without being shown.
+            // Payloads may be large, so they are compared without being printed.
             assert!(came.payload == went.payload, "the payload of {} came back changed", went.id);
             let without_payload = |message: &Message| Message { payload: Bytes::new(), ..message.clone() };
             assert_eq!(without_payload(came), without_payload(went));
@@ -33,7 +32,7 @@ async fn assert_come_back(place: &Place, messages: Vec<Message>) {
     }
 }
 
-/// A payload comes back as it was: empty, text, every byte there is, and several hundred kilobytes.
+/// A payload comes back unchanged: empty, text, every byte value, and several hundred kilobytes.
 pub async fn payloads_come_back_as_they_were(place: Place) {
     let most = place.log().await.capabilities().max_payload_bytes;
     let sizes = [0, 1, 255, 65_535, 65_536, 700 * 1024];
@@ -52,7 +51,7 @@ pub async fn payloads_come_back_as_they_were(place: Place) {
     assert_come_back(&place, messages).await;
 }
 
-/// A key comes back as it was, and no key is told from an empty one.
+/// A key comes back unchanged, and a missing key differs from an empty one.
 pub async fn keys_come_back_as_they_were(place: Place) {
     let keys = [
         None,
@@ -66,7 +65,7 @@ pub async fn keys_come_back_as_they_were(place: Place) {
     assert_come_back(&place, messages).await;
 }
 
-/// Headers come back as they were, in their order: repeated names, empty values, binary values.
+/// Headers come back unchanged and in order: repeated names, empty values, binary values.
 pub async fn headers_come_back_as_they_were(place: Place) {
     let sets: [Vec<(&str, Bytes)>; 5] = [
         vec![],
@@ -86,7 +85,8 @@ pub async fn headers_come_back_as_they_were(place: Place) {
     assert_come_back(&place, messages).await;
 }
 
-/// Ids and times come back to the last bit: the smallest id and the largest, the oldest creation, a past due time.
+/// Ids and times come back to the last bit: the smallest id and the largest, the oldest creation, a past due
+/// time.
 pub async fn ids_and_times_come_back_as_they_were(place: Place) {
     let now = now();
     let times = [
@@ -104,7 +104,7 @@ pub async fn ids_and_times_come_back_as_they_were(place: Place) {
     assert_come_back(&place, messages).await;
 }
 
-/// A message comes back as it was after it was kept aside and promoted.
+/// A message comes back unchanged after it was kept aside and promoted.
 pub async fn what_was_kept_aside_comes_back_as_it_was(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 3).await;
     let (now, due) = (now(), now() + Duration::from_millis(600_001));
@@ -132,9 +132,9 @@ pub async fn what_was_kept_aside_comes_back_as_it_was(place: Place) {
     assert_eq!(reader.seen, [went, bare]);
 }
 
-/// Messages as large as the engine says they may be come back: with the longest payload, key and headers at once.
+/// Messages of the engine's maximum size come back: the longest payload, key and headers at once.
 pub async fn the_largest_message_comes_back(place: Place) {
-    /// Larger payloads cost the suite more than they teach.
+    /// Larger payloads take long and find nothing more.
     const ENOUGH: usize = 32 << 20;
     let most = place.log().await.capabilities().max_payload_bytes;
     let largest = Message {

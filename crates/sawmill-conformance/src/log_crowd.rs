@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use sawmill::log::{Log, Record};
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::{Log, Record};
 
 use crate::Place;
 use crate::place::together;
@@ -15,7 +15,7 @@ const PRODUCERS: usize = 16;
 const CALLS: usize = 25;
 const PER_CALL: usize = 2;
 
-/// Producer `p` says `p/0`, `p/1`, … on one shard, each call acknowledged before the next.
+/// Producer `p` appends `p/0`, `p/1`, … to one shard, each call acknowledged before the next.
 async fn produce(log: Arc<dyn Log>, topic: Topic, producer: usize) {
     for call in 0..CALLS {
         let batch = (0..PER_CALL)
@@ -25,7 +25,7 @@ async fn produce(log: Arc<dyn Log>, topic: Topic, producer: usize) {
     }
 }
 
-/// Holds that nothing is missing, nothing came twice, and each producer's messages came in their order.
+/// Asserts that nothing is missing or repeated, and that each producer's messages are in order.
 fn assert_complete(seen: &[String]) {
     let mut next: HashMap<&str, usize> = HashMap::new();
     for text in seen {
@@ -38,8 +38,8 @@ fn assert_complete(seen: &[String]) {
     assert!(next.values().all(|count| *count == CALLS * PER_CALL), "every message is read: {next:?}");
 }
 
-/// While many append at once, readers that follow by position lose nothing, get nothing twice, and see each producer in
-/// order; what they read can be read again; and each position they were given divides the shard in two.
+/// While many append at once, readers that follow by position lose nothing, get nothing twice, and see each
+/// producer in order. Their blocks can be read again, and each of their positions divides the shard in two.
 pub async fn c1_readers_that_follow_a_crowd_lose_nothing(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let mut handles = vec![log.clone()];

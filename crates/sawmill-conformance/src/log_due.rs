@@ -1,9 +1,9 @@
-//! Checks of a log: what is not due is kept aside, and what has become due is found.
+//! Checks of a log: messages that are not due are kept aside, and due ones are found.
 
 use std::time::Duration;
 
-use sawmill::clock::Timestamp;
-use sawmill::log::Promoted;
+use sawmill::Timestamp;
+use sawmill::engine::storage::Promoted;
 
 use crate::Place;
 use crate::reader::{Reader, assert_says};
@@ -28,7 +28,7 @@ pub async fn what_is_not_due_is_not_read(place: Place) {
     assert_says::<&str>(&place, &log, &topic, 1, &[]).await;
 }
 
-/// What is due at exactly `now` is promoted.
+/// A message that is due at exactly `now` is promoted.
 pub async fn what_is_due_now_is_promoted(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let due = seconds_after(now(), 600);
@@ -38,7 +38,7 @@ pub async fn what_is_due_now_is_promoted(place: Place) {
     assert_says(&place, &log, &topic, 0, &["m"]).await;
 }
 
-/// Whether a message is due is decided by the `now` of the call, even if the engine's own clock says otherwise.
+/// The `now` of the call decides what is due, even if the engine's own clock differs.
 pub async fn the_callers_time_decides(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let past = now() - Duration::from_secs(3600);
@@ -51,7 +51,7 @@ pub async fn the_callers_time_decides(place: Place) {
     assert_says(&place, &log, &topic, 0, &["m"]).await;
 }
 
-/// Promoting says when the next one is due: the earliest of all that is still aside, and nothing if there is none.
+/// A promotion returns the earliest due time still aside, or nothing if there is none.
 pub async fn promoting_says_when_the_next_one_is_due(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     let now = now();
@@ -94,11 +94,12 @@ pub async fn the_far_future_can_wait(place: Place) {
     assert_says(&place, &log, &topic, 0, &["century", "far"]).await;
 }
 
-/// What is promoted is readable after every position that a read has returned, and what is appended later comes after it.
+/// A promoted message is readable after every position that a read has returned, and before messages appended
+/// later.
 pub async fn what_is_promoted_comes_after_what_was_read(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let due = seconds_after(now(), 600);
-    // Kept aside first, so that an engine that goes by the order of pushing or by the id puts it too early.
+    // Kept aside first, to expose an engine that reads in the order of pushing or by id.
     log.append(&topic, now(), vec![record_due(0, "promoted", due)]).await.expect("a message is kept aside");
     log.append(&topic, now(), vec![record(0, "a"), record(0, "b")]).await.expect("messages are appended");
     let mut reader = Reader::new(&place, &log, &topic, 0);

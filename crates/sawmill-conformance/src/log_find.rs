@@ -1,17 +1,16 @@
-//! Checks of a log: one message is found by its id, and the place where a time begins.
+//! Checks of a log: finding a message by its id, and positions by time.
 
 use std::time::Duration;
 
-use sawmill::clock::Timestamp;
-use sawmill::log::{Log, Record, Want};
-use sawmill::message::Message;
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::{Log, ReadRequest, Record};
+use sawmill::{Message, Timestamp};
 
 use crate::Place;
 use crate::sample::{fresh_id, message, now, record, record_due, records, seconds_after, texts};
 
-/// A message is found with its shard, as it is, and its position is the one before it. One that is not there is not found,
-/// nor one of another topic.
+/// A message is found with its shard and content, and with the position before it. A missing message is not
+/// found, nor is one of another topic.
 pub async fn a_message_is_found_by_its_id(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 3).await;
     let other = place.topic(&log, "other", 3).await;
@@ -22,14 +21,14 @@ pub async fn a_message_is_found_by_its_id(place: Place) {
         log.find(&topic, batch[3].message.id).await.expect("the log can search").expect("it is there");
     assert_eq!((found.shard, &found.message), (2, &batch[3].message));
     let before = found.before.expect("it is readable");
-    let wants = [Want { shard: 2, after: before, limit: 10 }];
+    let wants = [ReadRequest { shard: 2, after: before, limit: 10 }];
     let blocks = log.read(&topic, &wants).await.expect("the log can be read");
     assert_eq!(texts(&blocks[0].messages), ["m3", "m4"]);
     assert!(log.find(&topic, fresh_id()).await.expect("the log can search").is_none());
     assert!(log.find(&other, batch[3].message.id).await.expect("the log can search").is_none());
 }
 
-/// A message that is not due is found, without a position; after it was promoted it has one.
+/// A message that is not due is found without a position; after promotion it has one.
 pub async fn what_is_kept_aside_is_found(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     let due = seconds_after(now(), 600);
@@ -42,17 +41,17 @@ pub async fn what_is_kept_aside_is_found(place: Place) {
     assert!(found.before.is_some(), "it is readable now");
 }
 
-/// What each shard has after the positions of a time.
+/// Returns the payloads of each shard after the positions of a time.
 async fn after(log: &dyn Log, topic: &Topic, since: Timestamp) -> Vec<Vec<String>> {
     let positions = log.positions(topic, since).await.expect("the log can search");
     assert_eq!(positions.len(), usize::from(topic.shards), "one position for each shard");
-    let wants: Vec<Want> =
-        (0..).zip(positions).map(|(shard, after)| Want { shard, after, limit: 100 }).collect();
+    let wants: Vec<ReadRequest> =
+        (0..).zip(positions).map(|(shard, after)| ReadRequest { shard, after, limit: 100 }).collect();
     let blocks = log.read(topic, &wants).await.expect("the log can be read");
     blocks.iter().map(|block| texts(&block.messages)).collect()
 }
 
-/// After the positions of a time lies all that was created then or later, shard by shard.
+/// After the positions of a time lies everything created then or later, shard by shard.
 pub async fn positions_divide_a_shard_by_time(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 3).await;
     let base = now();
@@ -73,7 +72,7 @@ pub async fn positions_divide_a_shard_by_time(place: Place) {
     assert_eq!(after(&*log, &topic, Timestamp::default()).await[0].len(), 3, "the beginning of time has all");
 }
 
-/// The positions of a time that has not come are the ends of the shards: what is appended then lies after them.
+/// The positions of a future time are the ends of the shards: later appends lie after them.
 pub async fn positions_of_the_far_future_are_the_ends(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     log.append(&topic, now(), records(0, "old", 0..4)).await.expect("messages are appended");
@@ -82,7 +81,8 @@ pub async fn positions_of_the_far_future_are_the_ends(place: Place) {
     log.append(&topic, now(), vec![record(0, "new"), record(1, "newer")])
         .await
         .expect("messages are appended");
-    let wants: Vec<Want> = (0..).zip(ends).map(|(shard, after)| Want { shard, after, limit: 100 }).collect();
+    let wants: Vec<ReadRequest> =
+        (0..).zip(ends).map(|(shard, after)| ReadRequest { shard, after, limit: 100 }).collect();
     let blocks = log.read(&topic, &wants).await.expect("the log can be read");
     assert_eq!(blocks.iter().map(|block| texts(&block.messages)).collect::<Vec<_>>(), [["new"], ["newer"]]);
 }

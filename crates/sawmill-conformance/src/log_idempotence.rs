@@ -1,50 +1,51 @@
-//! Checks of a log: a message whose id is there already is not added again, where the engine can tell.
+//! Checks of a log with idempotent appends: a message whose id exists is not added again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sawmill::log::{Log, Position, Record};
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::{Log, Position, Record};
 
 use crate::Place;
 use crate::place::together;
 use crate::reader::{Reader, assert_says};
 use crate::sample::{now, numbered, record, record_due, records, seconds_after, text};
 
-/// A log that says that it can tell a message that is there already, and a topic.
-async fn telling(place: &Place, shards: u16) -> (Arc<dyn Log>, Topic) {
+/// Opens a log that must have idempotent appends, and creates a topic.
+async fn idempotent_log(place: &Place, shards: u16) -> (Arc<dyn Log>, Topic) {
     let (log, topic) = place.log_and_topic("orders", shards).await;
     let tells = log.capabilities().idempotent_append;
     assert!(tells, "a log that cannot tell what is there takes the suite `without(idempotent_append)`");
     (log, topic)
 }
 
-/// A log that is not held to the other checks here does not say that it would pass them.
+/// A log that skips the other checks in this file must not declare idempotent appends.
 pub async fn the_log_says_that_it_cannot_tell_what_is_there(place: Place) {
     let (log, _) = place.log_and_topic("orders", 1).await;
     assert!(!log.capabilities().idempotent_append, "a log that can tell takes the whole suite");
 }
 
-/// The same records, marked as such that may be appended again.
-fn again(batch: Vec<Record>) -> Vec<Record> {
+/// Marks the records as possibly appended before.
+fn marked_retried(batch: Vec<Record>) -> Vec<Record> {
     batch.into_iter().map(|record| Record { repeatable: true, ..record }).collect()
 }
 
 async fn append(log: &Arc<dyn Log>, topic: &Topic, batch: Vec<Record>) {
-    log.append(topic, now(), again(batch)).await.expect("what is there already is no error");
+    log.append(topic, now(), marked_retried(batch)).await.expect("what is there already is no error");
 }
 
-/// An id that stands twice in one call is added once.
+/// An id that occurs twice in one call is added once.
 pub async fn the_same_id_in_one_call_is_added_once(place: Place) {
-    let (log, topic) = telling(&place, 1).await;
+    let (log, topic) = idempotent_log(&place, 1).await;
     let twice = record(0, "twice");
     append(&log, &topic, vec![record(0, "a"), twice.clone(), record(0, "b"), twice.clone(), twice]).await;
     assert_says(&place, &log, &topic, 0, &["a", "twice", "b"]).await;
 }
 
-/// An append that is repeated, in full or in part, adds only what is new, and what is there stays as and where it is.
+/// An append that is repeated, in full or in part, adds only new messages and leaves the existing ones in
+/// place.
 pub async fn a_repeated_append_adds_only_what_is_new(place: Place) {
-    let (log, topic) = telling(&place, 1).await;
+    let (log, topic) = idempotent_log(&place, 1).await;
     let batch = records(0, "m", 0..6);
     append(&log, &topic, batch[..4].to_vec()).await;
     append(&place.log().await, &topic, batch[..4].to_vec()).await;
@@ -60,7 +61,7 @@ pub async fn a_repeated_append_adds_only_what_is_new(place: Place) {
 
 /// An id that is in one shard is not added to another shard of the same topic.
 pub async fn the_same_id_in_another_shard_is_not_added(place: Place) {
-    let (log, topic) = telling(&place, 3).await;
+    let (log, topic) = idempotent_log(&place, 3).await;
     let once = record(1, "once");
     append(&log, &topic, vec![once.clone()]).await;
     for shard in 0..3 {
@@ -71,9 +72,9 @@ pub async fn the_same_id_in_another_shard_is_not_added(place: Place) {
     assert_says::<&str>(&place, &log, &topic, 2, &[]).await;
 }
 
-/// Appended by several at once, each message is added once.
+/// When several append the same messages at once, each message is added once.
 pub async fn the_same_ids_at_once_are_added_once(place: Place) {
-    let (log, topic) = telling(&place, 2).await;
+    let (log, topic) = idempotent_log(&place, 2).await;
     let batch: Vec<Record> = (0..60).map(|n| record(n % 2, format!("m{n}"))).collect();
     let mut handles = vec![log.clone(), log.clone()];
     for _ in 0..6 {
@@ -100,9 +101,9 @@ pub async fn the_same_ids_at_once_are_added_once(place: Place) {
     assert_eq!(times.len(), 60, "every message came");
 }
 
-/// What is kept aside is not added again, neither aside nor among what is ready; nor after it was promoted.
+/// A message kept aside is not added again, neither aside nor as ready; nor after its promotion.
 pub async fn what_is_kept_aside_is_not_added_again(place: Place) {
-    let (log, topic) = telling(&place, 1).await;
+    let (log, topic) = idempotent_log(&place, 1).await;
     let (now, due) = (now(), seconds_after(now(), 600));
     let aside = record_due(0, "aside", due);
     let mut ready = aside.clone();
@@ -121,7 +122,7 @@ pub async fn what_is_kept_aside_is_not_added_again(place: Place) {
 
     for again in [&aside, &later, &ready] {
         for now in [now, due] {
-            let batch = self::again(vec![again.clone()]);
+            let batch = self::marked_retried(vec![again.clone()]);
             log.append(&topic, now, batch).await.expect("what is there already is no error");
         }
     }
@@ -130,9 +131,9 @@ pub async fn what_is_kept_aside_is_not_added_again(place: Place) {
     assert_says(&place, &log, &topic, 0, &["aside"]).await;
 }
 
-/// What is ready is not added again as something to keep aside.
+/// A ready message is not kept aside again.
 pub async fn what_is_ready_is_not_kept_aside_again(place: Place) {
-    let (log, topic) = telling(&place, 1).await;
+    let (log, topic) = idempotent_log(&place, 1).await;
     let due = seconds_after(now(), 600);
     let ready = record(0, "ready");
     let mut later = ready.clone();
@@ -144,9 +145,9 @@ pub async fn what_is_ready_is_not_kept_aside_again(place: Place) {
     assert_says(&place, &log, &topic, 0, &["ready"]).await;
 }
 
-/// The same id in another topic, or in a lane, is another message.
+/// The same id in another topic or lane is another message.
 pub async fn the_same_id_in_another_topic_is_added(place: Place) {
-    let (log, topic) = telling(&place, 1).await;
+    let (log, topic) = idempotent_log(&place, 1).await;
     let batch = records(0, "m", 0..3);
     for name in ["orders", "other", "orders@g.retry", "orders@g.dead"] {
         let topic = place.topic(&log, name, 1).await;
@@ -156,9 +157,9 @@ pub async fn the_same_id_in_another_topic_is_added(place: Place) {
     assert_says(&place, &log, &topic, 0, &numbered("m", 0..3)).await;
 }
 
-/// What is there already is known after the store was closed and opened anew.
+/// Ids are still known after the store was closed and reopened.
 pub async fn ids_are_known_after_a_reopen(place: Place) {
-    let (log, topic) = telling(&place, 1).await;
+    let (log, topic) = idempotent_log(&place, 1).await;
     let due = seconds_after(now(), 600);
     let batch = vec![record(0, "ready"), record_due(0, "aside", due)];
     append(&log, &topic, batch.clone()).await;

@@ -1,23 +1,29 @@
-//! Checks of a log: hints come, as far as the engine says that they reach.
+//! Checks of a log: notifications arrive, as far as the engine says that they reach.
 //!
-//! A single hint may be lost, so each check makes several changes and wants one hint.
+//! A single notification may be lost, so each check makes several changes and expects one notification.
 
 use std::sync::Arc;
 
-use sawmill::log::{Hints, Log};
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::{Log, Notifications};
 
 use crate::sample::{now, record, record_due, seconds_after};
 use crate::{Place, Reach};
 
-/// What may make news.
+/// A change that sends notifications.
 enum Change {
     Append,
     KeepAside,
     Promote,
 }
 
-async fn assert_news(place: &Place, log: &Arc<dyn Log>, topic: &Topic, mut hints: Hints, change: Change) {
+async fn assert_notified(
+    place: &Place,
+    log: &Arc<dyn Log>,
+    topic: &Topic,
+    mut notifications: Notifications,
+    change: Change,
+) {
     const TRIES: u64 = 4;
     let due = |n| seconds_after(now(), 600 + n);
     for n in 0..TRIES {
@@ -27,58 +33,58 @@ async fn assert_news(place: &Place, log: &Arc<dyn Log>, topic: &Topic, mut hints
         };
         log.append(topic, now(), batch).await.expect("a message is appended");
         if matches!(change, Change::Promote) {
-            // The hint that something was kept aside is not the one that is waited for.
+            // Skip the notifications of the message being kept aside.
             for _ in 0..3 {
-                place.env().within(place.patience() / 20, hints.next()).await;
+                place.env().within(place.patience() / 20, notifications.next()).await;
             }
             let promoted = log.promote(topic, due(1000), 10).await.expect("what is due is promoted");
             assert_eq!(promoted.moved, 1);
         }
-        if place.env().within(place.patience() / TRIES as u32, hints.next()).await.is_some() {
+        if place.env().within(place.patience() / TRIES as u32, notifications.next()).await.is_some() {
             return;
         }
     }
-    panic!("test timed out: a hint comes within {:?}", place.patience());
+    panic!("test timed out: a notification arrives within {:?}", place.patience());
 }
 
-/// A hint comes when something was appended.
+/// A notification arrives when a message was appended.
 pub async fn news_comes_after_an_append(place: Place) {
     if place.hints_reach("news_comes_after_an_append", Reach::SameHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
-        assert_news(&place, &log, &topic, log.news(&topic), Change::Append).await;
+        assert_notified(&place, &log, &topic, log.message_notifications(&topic), Change::Append).await;
     }
 }
 
-/// A hint comes when something was kept aside.
+/// A notification arrives when a message was kept aside.
 pub async fn news_comes_when_something_is_kept_aside(place: Place) {
     if place.hints_reach("news_comes_when_something_is_kept_aside", Reach::SameHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
-        assert_news(&place, &log, &topic, log.news(&topic), Change::KeepAside).await;
+        assert_notified(&place, &log, &topic, log.message_notifications(&topic), Change::KeepAside).await;
     }
 }
 
-/// A hint comes when something was promoted.
+/// A notification arrives when a message was promoted.
 pub async fn news_comes_after_a_promotion(place: Place) {
     if place.hints_reach("news_comes_after_a_promotion", Reach::SameHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
-        assert_news(&place, &log, &topic, log.news(&topic), Change::Promote).await;
+        assert_notified(&place, &log, &topic, log.message_notifications(&topic), Change::Promote).await;
     }
 }
 
-/// A hint comes when something was appended through another handle.
+/// A notification arrives when a message was appended through another handle.
 pub async fn news_comes_from_another_handle(place: Place) {
     if place.hints_reach("news_comes_from_another_handle", Reach::EveryHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
         let listener = place.log().await;
-        assert_news(&place, &log, &topic, listener.news(&topic), Change::Append).await;
+        assert_notified(&place, &log, &topic, listener.message_notifications(&topic), Change::Append).await;
     }
 }
 
-/// A hint comes when something was promoted through another handle.
+/// A notification arrives when a message was promoted through another handle.
 pub async fn news_of_a_promotion_comes_from_another_handle(place: Place) {
     if place.hints_reach("news_of_a_promotion_comes_from_another_handle", Reach::EveryHandle) {
         let (log, topic) = place.log_and_topic("orders", 1).await;
         let listener = place.log().await;
-        assert_news(&place, &log, &topic, listener.news(&topic), Change::Promote).await;
+        assert_notified(&place, &log, &topic, listener.message_notifications(&topic), Change::Promote).await;
     }
 }

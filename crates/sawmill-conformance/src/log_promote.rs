@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sawmill::clock::Timestamp;
-use sawmill::log::Log;
-use sawmill::topic::Topic;
+use sawmill::Timestamp;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::Log;
 
 use crate::Place;
 use crate::place::together;
 use crate::reader::{Reader, assert_says};
 use crate::sample::{now, numbered, record_due, seconds_after, text, texts};
 
-/// Promotes until nothing is due any more, at most `limit` at a time, and says how many that were.
+/// Promotes until nothing is due, at most `limit` at a time, and returns the total.
 async fn promote_all(log: &Arc<dyn Log>, topic: &Topic, now: Timestamp, limit: usize) -> usize {
     let mut moved = 0;
     loop {
@@ -25,12 +25,12 @@ async fn promote_all(log: &Arc<dyn Log>, topic: &Topic, now: Timestamp, limit: u
     }
 }
 
-/// Messages are promoted in ascending order of due time, whatever the order in which they were pushed.
+/// Messages are promoted in ascending order of due time, regardless of the order of the pushes.
 pub async fn promotion_goes_by_due_time(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let now = now();
     let due = |n: usize| seconds_after(now, 600 + n as u64);
-    // 7 and 30 have no common divisor: this names each number once, in no order.
+    // 7 and 30 have no common divisor, so this gives each number once, out of order.
     for i in 0..30 {
         let n = i * 7 % 30;
         let batch = vec![record_due(0, format!("m{n}"), due(n))];
@@ -40,7 +40,7 @@ pub async fn promotion_goes_by_due_time(place: Place) {
     assert_says(&place, &log, &topic, 0, &numbered("m", 0..30)).await;
 }
 
-/// Messages that are due at the same time are all kept, and each is promoted.
+/// Messages with the same due time are all kept, and each is promoted.
 pub async fn equal_due_times_do_not_collide(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     let due = seconds_after(now(), 600);
@@ -60,7 +60,7 @@ pub async fn equal_due_times_do_not_collide(place: Place) {
     }
 }
 
-/// Messages that are due at the same time are promoted in the order in which they were pushed.
+/// Messages with the same due time are promoted in the order of the pushes.
 pub async fn equal_due_times_keep_the_order_of_pushing(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let due = seconds_after(now(), 600);
@@ -86,7 +86,7 @@ pub async fn what_is_promoted_keeps_its_shard(place: Place) {
     }
 }
 
-/// No more are promoted than the limit allows, and those are the ones that were due first, of all shards.
+/// A promotion respects its limit, and takes the messages that were due first, of all shards.
 pub async fn the_limit_of_promotion_is_kept(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     let now = now();
@@ -113,7 +113,7 @@ pub async fn the_limit_of_promotion_is_kept(place: Place) {
     }
 }
 
-/// Many that are due at once are all promoted, by several calls if one does not move them all: it says that the next is due.
+/// Many due messages are all promoted, if need be by several calls, each of which says when the next is due.
 pub async fn many_that_are_due_are_all_promoted(place: Place) {
     const MANY: usize = 1300;
     let (log, topic) = place.log_and_topic("orders", 1).await;
@@ -124,7 +124,7 @@ pub async fn many_that_are_due_are_all_promoted(place: Place) {
     assert_says(&place, &log, &topic, 0, &numbered("m", 0..MANY)).await;
 }
 
-/// Promoted from several places at once, each message moves once.
+/// When several promote at once, each message moves once.
 pub async fn promoting_at_once_moves_each_message_once(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 3).await;
     let now = now();

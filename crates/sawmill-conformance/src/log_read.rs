@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use sawmill::log::{Position, Want};
+use sawmill::engine::storage::{Position, ReadRequest};
 
 use crate::Place;
 use crate::reader::{Reader, assert_says};
@@ -36,7 +36,7 @@ pub async fn every_position_divides_the_shard(place: Place) {
     }
 }
 
-/// The end of an emptied shard is a position to go on from: what is appended later comes after it.
+/// The end of a fully read shard is a position to continue from: later appends come after it.
 pub async fn reading_goes_on_where_it_ended(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let mut reader = Reader::new(&place, &log, &topic, 0);
@@ -60,7 +60,7 @@ pub async fn reading_does_not_consume(place: Place) {
     }
 }
 
-/// While there is more to read, the block says so; when there is no more, reading comes to say that too.
+/// A block says when there is more to read; at the end, reading eventually says that there is no more.
 pub async fn more_is_said_while_there_is_more(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     log.append(&topic, now(), records(0, "m", 0..10)).await.expect("messages are appended");
@@ -71,7 +71,7 @@ pub async fn more_is_said_while_there_is_more(place: Place) {
         assert!(reader.step(limit).await.more, "{limit} of 10 were wanted, and there is more");
     }
     for limit in [10, 11, 100] {
-        // With exactly as many wanted as there are, the engine need not know that there is no more.
+        // With exactly as many wanted as there are, the engine may not know that there is no more.
         let mut reader = Reader::new(&place, &log, &topic, 0);
         while reader.seen.len() < 10 {
             let block = reader.step(limit).await;
@@ -79,14 +79,14 @@ pub async fn more_is_said_while_there_is_more(place: Place) {
         }
         reader.assert_at_end().await;
     }
-    // What was read before is known; what is acknowledged after it must not be left out because of that.
+    // The earlier messages are cached by now; those acknowledged later must still appear.
     log.append(&topic, now(), records(0, "m", 10..11)).await.expect("a message is appended");
     let mut reader = Reader::new(&place, &log, &topic, 0);
     while reader.step(100).await.more {}
     assert_eq!(reader.seen.len(), 11, "it is said that there is no more");
 }
 
-/// A wish for no messages is granted: an empty block that ends where it began.
+/// A read with limit 0 succeeds: its block is empty and ends where it began.
 pub async fn a_limit_of_zero_gives_an_empty_block(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let mut reader = Reader::new(&place, &log, &topic, 0);
@@ -112,7 +112,7 @@ pub async fn several_wants_are_answered_in_their_order(place: Place) {
     }
 
     let beginning = Position::default;
-    let want = |shard, after, limit| Want { shard, after, limit };
+    let want = |shard, after, limit| ReadRequest { shard, after, limit };
     let wants = [
         want(3, beginning(), 2),
         want(2, middle.position.clone(), 3),
@@ -130,7 +130,7 @@ pub async fn several_wants_are_answered_in_their_order(place: Place) {
         numbered("s1-", 0..0),
     ];
     for ((came, expected), block) in came.iter().zip(&expected).zip(&blocks) {
-        // A block may be shorter than it might be, if it says that there is more.
+        // A block may be shorter than its limit if it says that there is more.
         assert_eq!(came, &expected[..came.len().min(expected.len())]);
         assert!(came.len() == expected.len() || block.more, "{came:?} is all that came of {expected:?}");
     }
@@ -146,7 +146,7 @@ pub async fn several_wants_are_answered_in_their_order(place: Place) {
     assert!(log.read(&topic, &[]).await.expect("no shards are read").is_empty());
 }
 
-/// A position is the same after it was written down as text and read back, also for another handle.
+/// A position survives a round trip through text, also for another handle.
 pub async fn positions_can_be_written_down(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     log.append(&topic, now(), records(0, "m", 0..9)).await.expect("messages are appended");
@@ -167,8 +167,8 @@ pub async fn positions_can_be_written_down(place: Place) {
     }
 }
 
-/// A handle that has read a shard once, and comes back when others have long read on, goes on where they are: with what is new, and with a
-/// block of theirs that it reads again.
+/// A handle that read a shard once, and returns when others have read far ahead, continues where they are: it
+/// reads new messages, and reads one of their blocks again.
 pub async fn a_handle_that_was_left_behind_goes_on_where_others_are(place: Place) {
     const MANY: usize = 200;
     let (log, topic) = place.log_and_topic("orders", 1).await;

@@ -1,22 +1,21 @@
 //! Checks of a log: what it must refuse, and that a refusal changes nothing.
 
 use bytes::Bytes;
-use sawmill::log::{Log, Position, Want};
-use sawmill::message::{Headers, MAX_HEADER_BYTES, MAX_KEY_BYTES, Message};
-use sawmill::topic::Topic;
-use sawmill::{Capabilities, ErrorKind};
+use sawmill::engine::model::{Headers, MAX_HEADER_BYTES, MAX_KEY_BYTES, Topic};
+use sawmill::engine::storage::{Capabilities, Log, Position, ReadRequest};
+use sawmill::{ErrorKind, Message};
 
 use crate::Place;
 use crate::reader::{Reader, assert_says};
 use crate::sample::{assert_refused, message, now, record, record_due, seconds_after};
 
-/// Holds that everything about this topic is refused, because it does not exist.
-async fn assert_missing(log: &dyn Log, topic: &Topic, span: &sawmill::log::Span) {
+/// Asserts that every call on this topic is refused because the topic does not exist.
+async fn assert_missing(log: &dyn Log, topic: &Topic, span: &sawmill::engine::storage::Span) {
     let kind = ErrorKind::NotFound;
     assert_refused("append", log.append(topic, now(), vec![record(0, "m")]).await, kind);
     let later = seconds_after(now(), 600);
     assert_refused("append aside", log.append(topic, now(), vec![record_due(0, "m", later)]).await, kind);
-    let want = Want { shard: 0, after: Position::default(), limit: 1 };
+    let want = ReadRequest { shard: 0, after: Position::default(), limit: 1 };
     assert_refused("read", log.read(topic, &[want]).await, kind);
     assert_refused("reread", log.reread(topic, 0, span).await, kind);
     assert_refused("promote", log.promote(topic, later, 1).await, kind);
@@ -24,7 +23,7 @@ async fn assert_missing(log: &dyn Log, topic: &Topic, span: &sawmill::log::Span)
     assert_refused("trim", log.trim(topic, &[vec![Position::default()]], later).await, kind);
 }
 
-/// Nothing can be done with a topic that was never created.
+/// Every call on a topic that was never created is refused.
 pub async fn a_topic_that_never_was_is_refused(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     log.append(&topic, now(), vec![record(0, "m")]).await.expect("a message is appended");
@@ -36,8 +35,8 @@ pub async fn a_topic_that_never_was_is_refused(place: Place) {
     assert_says(&place, &log, &topic, 0, &["m"]).await;
 }
 
-/// Nothing can be done with a topic that was deleted, by whom and through which handle ever; not even if there is a new
-/// one of the same name.
+/// Every call on a deleted topic is refused, regardless of the handle that deleted it, even if a new topic
+/// has the same name.
 pub async fn a_deleted_topic_is_refused(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let other = place.log().await;
@@ -82,7 +81,7 @@ pub async fn a_wrong_shard_is_refused(place: Place) {
     let mut reader = Reader::new(&place, &log, &topic, 0);
     reader.until(1, 1).await;
     let kind = ErrorKind::Invalid;
-    let want = |shard| Want { shard, after: Position::default(), limit: 1 };
+    let want = |shard| ReadRequest { shard, after: Position::default(), limit: 1 };
     assert_refused("read", log.read(&topic, &[want(0), want(2)]).await, kind);
     assert_refused("reread", log.reread(&topic, 2, &reader.blocks[0].span).await, kind);
     let after = [(0, Position::default()), (2, Position::default())];
@@ -92,7 +91,7 @@ pub async fn a_wrong_shard_is_refused(place: Place) {
     assert_says(&place, &log, &topic, 0, &["m"]).await;
 }
 
-/// What an engine says it can do is always the same, and has a limit.
+/// An engine's capabilities are constant and include a limit.
 pub async fn capabilities_are_always_the_same(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let said = log.capabilities();
@@ -102,7 +101,8 @@ pub async fn capabilities_are_always_the_same(place: Place) {
     assert!((1..=1 << 30).contains(&said.max_payload_bytes), "a limit that can be kept: {said:?}");
 }
 
-/// A message over one of the engine's limits is refused, and the error names the limit; at the limit it is accepted.
+/// A message over one of the engine's limits is refused with an error that names the limit; at the limit it
+/// is accepted.
 pub async fn what_is_too_large_is_refused_naming_the_limit(place: Place) {
     let capabilities: Capabilities = place.log().await.capabilities();
     let bytes = |length: usize| Bytes::from(vec![b'x'; length]);

@@ -1,10 +1,10 @@
-//! Checks of a log: what was acknowledged is there after the store was closed and opened anew.
+//! Checks of a log: acknowledged messages are there after the store was closed and reopened.
 
 use crate::Place;
 use crate::reader::{Reader, assert_says};
 use crate::sample::{now, numbered, record_due, records, seconds_after, texts};
 
-/// Topics and messages are there after a reopen, in their order, without anything being closed in good order.
+/// Topics and messages are there after a reopen, in order, even without a clean shutdown.
 pub async fn what_was_acknowledged_survives_a_reopen(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     log.append(&topic, now(), records(0, "a", 0..20)).await.expect("messages are appended");
@@ -16,7 +16,7 @@ pub async fn what_was_acknowledged_survives_a_reopen(place: Place) {
     assert_says(&place, &log, &topic, 1, &numbered("b", 0..20)).await;
 }
 
-/// What was kept aside is there after a reopen, and so is what was promoted.
+/// Messages kept aside are there after a reopen, and so are promoted ones.
 pub async fn what_was_kept_aside_survives_a_reopen(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let due = |n: u64| seconds_after(now(), 600 * (n + 1));
@@ -33,7 +33,7 @@ pub async fn what_was_kept_aside_survives_a_reopen(place: Place) {
     assert_says(&place, &log, &topic, 0, &["first", "second"]).await;
 }
 
-/// A position and a span from before a reopen are good after it, and what is appended after it comes after the position.
+/// Positions and spans stay valid after a reopen, and later appends come after the position.
 pub async fn positions_and_spans_survive_a_reopen(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     log.append(&topic, now(), records(0, "m", 0..12)).await.expect("messages are appended");

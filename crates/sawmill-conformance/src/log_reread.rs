@@ -1,13 +1,13 @@
-//! Checks of a log: a past block is read again, the same.
+//! Checks of a log: reading a past block again gives the same messages.
 
-use sawmill::log::{Block, Span};
+use sawmill::engine::storage::{Block, Span};
 
 use crate::Place;
 use crate::reader::Reader;
 use crate::sample::{now, record_due, records, seconds_after};
 
-/// A block read again has the same messages in the same order, whatever was appended or promoted since, through every
-/// handle, and from a span that was written down as text.
+/// A block read again has the same messages in the same order, regardless of later appends and promotions,
+/// through every handle, and from a span that was stored as text.
 pub async fn a_block_read_again_is_the_same(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     let due = seconds_after(now(), 600);
@@ -34,7 +34,7 @@ pub async fn a_block_read_again_is_the_same(place: Place) {
     }
 }
 
-/// A block that was cut short by the end of the shard stays as it was when the shard grows.
+/// A block that ended with the shard stays as it was when the shard grows.
 pub async fn a_short_block_does_not_grow(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     log.append(&topic, now(), records(0, "m", 0..3)).await.expect("messages are appended");
@@ -51,7 +51,8 @@ pub async fn a_short_block_does_not_grow(place: Place) {
     }
 }
 
-/// An empty block read again is empty, at the beginning of a shard and at its end, also when the shard has grown.
+/// An empty block read again is empty, at the beginning and the end of a shard, also when the shard has
+/// grown.
 pub async fn an_empty_block_read_again_is_empty(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 1).await;
     let mut reader = Reader::new(&place, &log, &topic, 0);

@@ -1,9 +1,9 @@
-//! Checks of a log: topics are created, found, kept apart and deleted.
+//! Checks of a log: topics are created, found, isolated and deleted.
 
 use std::time::Duration;
 
-use sawmill::ErrorKind;
-use sawmill::topic::{GroupName, Lane, MAX_GROUP_NAME, MAX_SHARDS, MAX_TOPIC_NAME, TopicName, TopicSpec};
+use sawmill::engine::model::{GroupName, Lane, MAX_GROUP_NAME, MAX_SHARDS, MAX_TOPIC_NAME, TopicName};
+use sawmill::{ErrorKind, TopicSpec};
 
 use crate::Place;
 use crate::place::{spec, together};
@@ -14,7 +14,7 @@ fn name(text: &str) -> TopicName {
     text.parse().expect("the suite uses good names")
 }
 
-/// A topic that was created is found by its name, from every handle, as it was made.
+/// A created topic is found by its name, from every handle, with its settings.
 pub async fn c12_a_created_topic_is_found_as_it_was_made(place: Place) {
     let log = place.log().await;
     assert_eq!(log.topic(&name("orders")).await.expect("a topic is looked up"), None);
@@ -28,7 +28,7 @@ pub async fn c12_a_created_topic_is_found_as_it_was_made(place: Place) {
     }
 }
 
-/// Creating a topic that is there with the same number of shards finds it.
+/// Creating an existing topic with the same number of shards returns it.
 pub async fn c10_creating_a_topic_again_finds_it(place: Place) {
     let log = place.log().await;
     let made = place.topic(&log, "orders", 3).await;
@@ -43,7 +43,7 @@ pub async fn c10_creating_a_topic_again_finds_it(place: Place) {
     assert_says(&place, &log, &made, 1, &["kept"]).await;
 }
 
-/// A topic with another number of shards is refused, and the one that is there stays as it is.
+/// Creating an existing topic with another number of shards is refused, and the topic stays as it is.
 pub async fn a_topic_with_other_shards_is_refused_and_stays_as_it_is(place: Place) {
     let log = place.log().await;
     let made = place.topic(&log, "orders", 3).await;
@@ -56,7 +56,7 @@ pub async fn a_topic_with_other_shards_is_refused_and_stays_as_it_is(place: Plac
     assert_says(&place, &log, &made, 2, &["kept"]).await;
 }
 
-/// A topic cannot have no shards, or more than the limit.
+/// A topic cannot have zero shards, or more than the limit.
 pub async fn impossible_numbers_of_shards_are_refused(place: Place) {
     let log = place.log().await;
     for shards in [0, MAX_SHARDS + 1, u16::MAX] {
@@ -80,7 +80,7 @@ pub async fn creating_a_topic_at_once_makes_one(place: Place) {
     assert_eq!(place.log().await.topics().await.expect("topics are listed").len(), 1);
 }
 
-/// All topics are listed, lanes included, by name.
+/// All topics are listed by name, lanes included.
 pub async fn topics_are_listed_by_name_with_their_lanes(place: Place) {
     let log = place.log().await;
     let names = ["a", "a@g.dead", "b", "b@g.retry", "ba", "c"];
@@ -92,7 +92,7 @@ pub async fn topics_are_listed_by_name_with_their_lanes(place: Place) {
     assert_eq!(listed, names);
 }
 
-/// Topics whose names are nearly the same, and a topic and its lanes, share nothing.
+/// Topics with similar names, and a topic and its lanes, share nothing.
 pub async fn topics_with_similar_names_and_lanes_are_kept_apart(place: Place) {
     let log = place.log().await;
     let orders = name("orders");
@@ -138,7 +138,7 @@ pub async fn the_longest_names_can_be_used(place: Place) {
     }
 }
 
-/// A topic's uid is made of letters and digits, and no two topics have the same.
+/// A topic's uid consists of letters and digits, and is unique.
 pub async fn uids_are_letters_and_digits_and_differ(place: Place) {
     let log = place.log().await;
     let mut uids = Vec::new();
@@ -154,7 +154,7 @@ pub async fn uids_are_letters_and_digits_and_differ(place: Place) {
     assert_eq!(uids.len(), 4, "every topic has a uid of its own: {uids:?}");
 }
 
-/// A deleted topic is gone, with its messages; deleting it again says that there was none.
+/// A deleted topic is gone with its messages; a second delete says that there was none.
 pub async fn a_deleted_topic_is_gone(place: Place) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     let other = place.topic(&log, "other", 2).await;
@@ -170,8 +170,8 @@ pub async fn a_deleted_topic_is_gone(place: Place) {
     }
 }
 
-/// A topic that is created under the name of a deleted one has another uid, may have other shards, and has nothing of
-/// the old one: neither messages, nor what was kept aside, nor its ids.
+/// A topic created under the name of a deleted one has another uid, may have other shards, and inherits
+/// nothing: no messages, none kept aside, no ids.
 pub async fn a_recreated_topic_is_another_topic(place: Place) {
     let (log, old) = place.log_and_topic("orders", 3).await;
     let later = seconds_after(now(), 600);
@@ -204,7 +204,7 @@ pub async fn deleting_an_old_topic_leaves_the_new_one_alone(place: Place) {
     assert_says(&place, &log, &new, 0, &["new"]).await;
 }
 
-/// A uid is not used again, even if the topic that had it was the last one, and the store was opened anew.
+/// A uid is not reused, even if the topic that had it was the last one and the store was reopened.
 pub async fn a_uid_is_not_used_again_after_a_reopen(place: Place) {
     let mut uids = Vec::new();
     for _ in 0..4 {

@@ -1,21 +1,20 @@
-//! Checks of a log: what is not needed any more may go, and nothing else.
+//! Checks of a log: trimming drops unneeded messages and nothing else.
 
 use std::collections::HashSet;
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::ErrorKind;
-use sawmill::clock::Timestamp;
-use sawmill::log::{Log, Position, Record};
-use sawmill::message::Message;
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::{Log, Position, Record};
+use sawmill::{ErrorKind, Message, Timestamp};
 
 use crate::Place;
 use crate::reader::{Reader, assert_says};
 use crate::sample::{message, now, numbered, record_due, records, seconds_after, text, texts};
 
-/// Ten messages `m0` to `m9` on shard 0 of a topic, created at these numbers of seconds before `base`, all of them read.
+/// Appends ten messages `m0` to `m9` to shard 0, created at these numbers of seconds before `base`, and reads
+/// them.
 async fn ten(place: &Place, base: Timestamp, ages: [u64; 10]) -> (Arc<dyn Log>, Topic, Reader) {
     let (log, topic) = place.log_and_topic("orders", 2).await;
     let batch = ages.iter().enumerate().map(|(n, age)| {
@@ -28,7 +27,7 @@ async fn ten(place: &Place, base: Timestamp, ages: [u64; 10]) -> (Arc<dyn Log>, 
     (log, topic, reader)
 }
 
-/// Trims one shard: of all others everything is needed.
+/// Trims one shard, and nothing of the others.
 async fn trim(log: &Arc<dyn Log>, topic: &Topic, shard: u16, upto: &[Position], before: Timestamp) -> u64 {
     let mut all = vec![Vec::new(); usize::from(shard)];
     all.push(upto.to_vec());
@@ -42,7 +41,8 @@ async fn trim(log: &Arc<dyn Log>, topic: &Topic, shard: u16, upto: &[Position], 
     dropped[usize::from(shard)]
 }
 
-/// What is left of a shard whose trim may have dropped those that `may_go` names. Holds that nothing else went.
+/// Returns the messages left after a trim that may have dropped those in `may_go`, and asserts that no others
+/// went.
 async fn left(
     place: &Place,
     log: &Arc<dyn Log>,
@@ -76,7 +76,7 @@ pub async fn nothing_after_the_position_is_trimmed(place: Place) {
     assert_says(&place, &log, &topic, 1, &numbered("other", 0..3)).await;
 }
 
-/// Of several positions the least decides, in whatever order they are given; without any, nothing is dropped.
+/// Of several positions the least decides, in any order; without a position nothing is dropped.
 pub async fn only_what_lies_before_every_position_is_trimmed(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [100; 10]).await;
@@ -97,7 +97,7 @@ pub async fn only_what_lies_before_every_position_is_trimmed(place: Place) {
     }
 }
 
-/// Messages that were not created before the time stay, though they lie up to the position.
+/// Messages created at the time or later stay, even before the position.
 pub async fn nothing_young_is_trimmed(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [90, 50, 80, 10, 50, 49, 51, 0, 99, 98]).await;
@@ -109,7 +109,7 @@ pub async fn nothing_young_is_trimmed(place: Place) {
     left(&place, &log, &topic, &[0, 2, 6], 0).await;
 }
 
-/// What is kept aside is not trimmed.
+/// Messages kept aside are not trimmed.
 pub async fn what_is_kept_aside_is_not_trimmed(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [100; 10]).await;
@@ -124,7 +124,7 @@ pub async fn what_is_kept_aside_is_not_trimmed(place: Place) {
     assert_eq!(reader.seen.last().map(text).as_deref(), Some("aside"));
 }
 
-/// A block of which messages were trimmed is gone when it is read again; one of which none was is not.
+/// A block that lost messages to a trim cannot be read again; an untouched one can.
 pub async fn a_trimmed_block_is_gone(place: Place) {
     let base = now();
     let (log, topic, one_by_one) = ten(&place, base, [100; 10]).await;
@@ -152,7 +152,7 @@ pub async fn a_trimmed_block_is_gone(place: Place) {
     }
 }
 
-/// After everything was trimmed, what is appended comes after every position that was returned before, also through a
+/// After everything was trimmed, new messages come after every position returned before, also through a
 /// handle that was opened since.
 pub async fn positions_outlive_a_full_trim(place: Place) {
     let base = now();
@@ -170,14 +170,14 @@ pub async fn positions_outlive_a_full_trim(place: Place) {
             late.until(1, 10).await;
             assert_eq!(texts(&late.seen), [format!("new{round}")]);
         }
-        // From an older position, only what was not trimmed comes, and the new message last.
+        // From an older position, only the untrimmed messages come, with the new one last.
         let mut late = Reader::new(&place, &fresh, &topic, 0).at(&positions[0]);
         late.rest().await;
         assert_eq!(late.seen.last().map(text), Some(format!("new{round}")));
     }
 }
 
-/// Trimming again what was trimmed is no error, and drops nothing twice.
+/// Trimming again is no error, and drops nothing twice.
 pub async fn trimming_again_is_no_error(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [100; 10]).await;
@@ -188,8 +188,8 @@ pub async fn trimming_again_is_no_error(place: Place) {
     left(&place, &log, &topic, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], dropped).await;
 }
 
-/// What is needed of a shard stays when another one is trimmed, also if it was said of it before that nothing is needed: a group
-/// may have come since, or gone back.
+/// Trimming another shard leaves the needed messages of this one, even if an earlier trim said that nothing
+/// of it is needed: a group may have joined since, or gone back.
 pub async fn what_is_needed_again_stays_when_other_shards_are_trimmed(place: Place) {
     let base = now();
     let (log, topic, reader) = ten(&place, base, [100; 10]).await;

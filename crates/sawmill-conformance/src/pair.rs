@@ -1,24 +1,24 @@
-//! A log of one engine and a ledger of another: any goes with any.
+//! Tests of a log of one engine with the ledger of another.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::clock::Timestamp;
-use sawmill::engine::Capabilities;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Write};
-use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Context, Finding, Message, MessageId, Outcome, Push, Result, Sawmill};
+use sawmill::engine::model::{Topic, TopicName};
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{
+    Backlog, Block, Capabilities, Commit, Entry, EntryKey, Finding, FoundMessage, Ledger, Log, Notifications,
+    Position, Promoted, ReadRequest, Record, Span, Write,
+};
+use sawmill::{Context, Message, MessageId, Outcome, Push, Result, Sawmill, Timestamp, TopicSpec};
 
 use crate::waits::timeout_message;
 
-/// Both seams in one, for tests that want one store.
+/// Both seams in one, for tests that need a single store.
 #[derive(Debug, Clone)]
 pub struct Pair<L, G> {
-    /// Where messages are.
+    /// The seam for messages.
     pub log: L,
-    /// Where entries are.
+    /// The seam for entries.
     pub ledger: G,
 }
 
@@ -45,7 +45,7 @@ impl<L: Log, G: Send + Sync + 'static> Log for Pair<L, G> {
     async fn append(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()> {
         self.log.append(topic, now, records).await
     }
-    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+    async fn read(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
         self.log.read(topic, wants).await
     }
     async fn reread(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
@@ -54,7 +54,7 @@ impl<L: Log, G: Send + Sync + 'static> Log for Pair<L, G> {
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
         self.log.promote(topic, now, limit).await
     }
-    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         self.log.find(topic, id).await
     }
     async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
@@ -66,14 +66,14 @@ impl<L: Log, G: Send + Sync + 'static> Log for Pair<L, G> {
     async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
         self.log.trim(topic, upto, before).await
     }
-    fn news(&self, topic: &Topic) -> Hints {
-        self.log.news(topic)
+    fn message_notifications(&self, topic: &Topic) -> Notifications {
+        self.log.message_notifications(topic)
     }
-    fn announce(&self) {
-        self.log.announce();
+    fn notify(&self) {
+        self.log.notify();
     }
-    async fn check_up(&self, patience: Duration) -> Result<Vec<Finding>> {
-        self.log.check_up(patience).await
+    async fn diagnose(&self, patience: Duration) -> Result<Vec<Finding>> {
+        self.log.diagnose(patience).await
     }
 }
 
@@ -91,15 +91,16 @@ impl<L: Send + Sync + 'static, G: Ledger> Ledger for Pair<L, G> {
     async fn commit_lightly(&self, write: Write) -> Result<Commit> {
         self.ledger.commit_lightly(write).await
     }
-    fn watch(&self) -> Hints {
-        self.ledger.watch()
+    fn entry_notifications(&self) -> Notifications {
+        self.ledger.entry_notifications()
     }
-    async fn check_up(&self, patience: Duration) -> Result<Vec<Finding>> {
-        self.ledger.check_up(patience).await
+    async fn diagnose(&self, patience: Duration) -> Result<Vec<Finding>> {
+        self.ledger.diagnose(patience).await
     }
 }
 
-/// Two workers run messages that are due now, that are due later, and that fail at first, from a store that is opened anew for each.
+/// Two workers, each on its own opening of the store, run messages that are due now, that are due later, and
+/// that fail at first.
 pub async fn all_is_worked(open: impl AsyncFn() -> Sawmill) {
     const TOPIC: &str = "orders";
     let mill = open().await;
@@ -110,7 +111,7 @@ pub async fn all_is_worked(open: impl AsyncFn() -> Sawmill) {
     };
     let mut workers = Vec::new();
     for _ in 0..2 {
-        workers.push(open().await.worker(TOPIC).slots(4).start(handler).await.expect("a worker"));
+        workers.push(open().await.worker(TOPIC).concurrency(4).start(handler).await.expect("a worker"));
     }
     let now = (0..300).map(|n| Push::new(format!("now {n}")).key(format!("key {}", n % 20)));
     mill.push_many(TOPIC, now).await.expect("a push");
@@ -119,7 +120,7 @@ pub async fn all_is_worked(open: impl AsyncFn() -> Sawmill) {
     mill.push_many(TOPIC, later).await.expect("a push");
     let all_done = async {
         loop {
-            let status = mill.status(TOPIC, "default").await.expect("a status");
+            let status = mill.admin().status(TOPIC, "default").await.expect("a status");
             if status.done >= 350 && status.waiting + status.claimed + status.retrying == 0 {
                 return status.done;
             }
@@ -129,7 +130,7 @@ pub async fn all_is_worked(open: impl AsyncFn() -> Sawmill) {
     match Env::system().within(Duration::from_secs(60), all_done).await {
         Some(done) => assert_eq!(done, 350, "some were done twice"),
         None => {
-            let done = async || mill.status(TOPIC, "default").await.expect("a status").done;
+            let done = async || mill.admin().status(TOPIC, "default").await.expect("a status").done;
             let missing = async || 350usize.saturating_sub(done().await as usize);
             panic!("{}", timeout_message("all is worked", &mill, TOPIC, "default", missing).await);
         }

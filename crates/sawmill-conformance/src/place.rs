@@ -1,4 +1,4 @@
-//! Where a check runs: an engine, and a namespace of the check's own.
+//! The context of a check: an engine, and a namespace used by this check alone.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,54 +8,55 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use sawmill::engine::{Namespace, Store};
-use sawmill::env::Env;
-use sawmill::ledger::Ledger;
-use sawmill::log::Log;
-use sawmill::topic::{Topic, TopicSpec};
+use sawmill::TopicSpec;
+use sawmill::engine::model::Topic;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Ledger, Log, Namespace, OpenedStore};
 use tokio::sync::oneshot;
 
 use crate::waits::timeout_of;
 
-/// No check takes longer, unless the engine hangs.
+/// The longest time for a check, unless the engine hangs.
 const LONGEST_CHECK: Duration = Duration::from_secs(180);
 
-/// How an engine is opened for the suite.
+/// Opens an engine for the suite.
 #[async_trait]
 pub trait Factory: Send + Sync + 'static {
-    /// Opens the engine's store for this namespace. Opening it twice gives two handles on the same data, as two
-    /// processes would have them.
-    async fn open(&self, namespace: &Namespace) -> Store;
+    /// Opens the engine's store for this namespace. Opening it twice gives two handles on the same data, as
+    /// in two processes.
+    async fn open(&self, namespace: &Namespace) -> OpenedStore;
 
-    /// Why the engine cannot be tried here, if it cannot: there is no server, say. Its checks are skipped then, visibly.
+    /// Returns why the engine cannot be tested here, for example because there is no server. Its checks are
+    /// then reported as skipped.
     fn lacking(&self) -> Option<String> {
         None
     }
 
-    /// How far the engine's hints reach. Nothing correct depends on hints, so an engine may have none; but then its
-    /// test file says so, and the checks of what it lacks are skipped.
+    /// Returns how far the engine's notifications reach. Correctness never depends on them, so an engine may
+    /// have none; its test file then says so, and the checks of missing ones are skipped.
     fn hints_reach(&self) -> Reach {
         Reach::EveryHandle
     }
 
-    /// How long "soon" may take: when an acknowledged message must have become readable and a hint must have come.
+    /// Returns how long "soon" may take: until an acknowledged message is readable, and until a notification
+    /// arrives.
     fn patience(&self) -> Duration {
         Duration::from_secs(20)
     }
 }
 
-/// Who hears of a change through the engine's hints.
+/// The handles that a change notifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Nobody: everyone polls.
+    /// None: everyone polls.
     Nobody,
-    /// Those who use the handle through which it was made.
+    /// The handle that made the change.
     SameHandle,
-    /// Those who use any handle, at least in the same process.
+    /// Every handle, at least in the same process.
     EveryHandle,
 }
 
-/// An engine, and a namespace in it that one check has to itself.
+/// An engine, and a namespace in it used by one check alone.
 #[derive(Clone)]
 pub struct Place {
     factory: Arc<dyn Factory>,
@@ -64,37 +65,37 @@ pub struct Place {
 }
 
 impl Place {
-    /// A namespace that nobody used before, named after the check.
+    /// Makes an unused namespace, named after the check.
     pub fn new(check: &str, factory: Arc<dyn Factory>) -> Self {
         let env = Env::system();
         let check: String = check.chars().take(22).collect();
-        let namespace = format!("{check}-{:016x}", env.dice().roll());
+        let namespace = format!("{check}-{:016x}", env.rng().next_u64());
         Self { factory, namespace: namespace.parse().expect("a check's name is part of a namespace"), env }
     }
 
-    /// Another namespace on the same engine.
+    /// Returns another namespace on the same engine.
     pub(crate) fn elsewhere(&self) -> Self {
         Self::new("elsewhere", self.factory.clone())
     }
 
-    /// A new handle on the log.
+    /// Opens a new handle on the log.
     pub(crate) async fn log(&self) -> Arc<dyn Log> {
         let store = self.factory.open(&self.namespace).await;
         store.log.expect("an engine that is run through the log suite opens a store with a log")
     }
 
-    /// A new handle on the ledger.
+    /// Opens a new handle on the ledger.
     pub(crate) async fn ledger(&self) -> Arc<dyn Ledger> {
         let store = self.factory.open(&self.namespace).await;
         store.ledger.expect("an engine that is run through the ledger suite opens a store with a ledger")
     }
 
-    /// A topic with this name and so many shards.
+    /// Creates a topic with this name and number of shards.
     pub(crate) async fn topic(&self, log: &Arc<dyn Log>, name: &str, shards: u16) -> Topic {
         log.create_topic(&spec(name, shards)).await.expect("a topic with a good name is created")
     }
 
-    /// A handle, and a topic with this name and so many shards.
+    /// Opens a handle and creates a topic with this name and number of shards.
     pub(crate) async fn log_and_topic(&self, name: &str, shards: u16) -> (Arc<dyn Log>, Topic) {
         let log = self.log().await;
         let topic = self.topic(&log, name, shards).await;
@@ -109,7 +110,7 @@ impl Place {
         self.factory.patience()
     }
 
-    /// True if the engine says that its hints reach so far. If not, this check is skipped, visibly.
+    /// Returns true if the engine's notifications reach this far. If not, reports the check as skipped.
     pub(crate) fn hints_reach(&self, check: &str, reach: Reach) -> bool {
         let reaches = match self.factory.hints_reach() {
             Reach::Nobody => false,
@@ -117,21 +118,21 @@ impl Place {
             Reach::EveryHandle => true,
         };
         if !reaches {
-            skipped(check, "the factory says that this engine's hints do not reach so far");
+            skipped(check, "the factory says that this engine's notifications do not reach this far");
         }
         reaches
     }
 }
 
-/// A topic as it is to be created.
+/// Returns the specification of a topic.
 pub(crate) fn spec(name: &str, shards: u16) -> TopicSpec {
     let name = name.parse().expect("the suite uses good names");
     TopicSpec { shards, ..TopicSpec::new(name) }
 }
 
-/// Runs one check to its end, on a runtime of its own, and panics if the engine does not keep its promise.
+/// Runs one check on a runtime of its own, and panics if the engine breaks its promise.
 ///
-/// The macros of the suites call this; calling it by hand is for trying out a single check.
+/// Called by the macros of the suites; call it by hand to try a single check.
 pub fn run<F, C>(name: &str, factory: impl Future<Output = F>, check: impl FnOnce(Place) -> C)
 where
     F: Factory,
@@ -155,20 +156,21 @@ where
             }
         });
     }));
-    // An engine may have threads that still wait for something; a failed check must not wait for them.
+    // The engine may have blocked threads; a failed check must not wait for them.
     runtime.shutdown_timeout(Duration::from_secs(5));
     if let Err(panic) = outcome {
         resume_unwind(panic);
     }
 }
 
-/// Says visibly that a test could not be run here, and why: on the terminal, and in the file that `cargo xtask test` names. With `CI=true`
-/// everything must be run, so it is a failure; and so is a server that was too slow to start.
+/// Reports that a test could not be run here, and why, on the terminal and in the file that `cargo xtask
+/// test` names. With `CI=true` everything must run, so a skipped test fails; so does one whose server was too
+/// slow to start.
 pub fn skipped(test: &str, why: &str) {
     if let Some(timeout) = timeout_of(why) {
         panic!("{timeout}");
     }
-    // A line for each test: they are counted.
+    // One line for each test, since lines are counted.
     let why: Vec<&str> = why.split_whitespace().collect();
     let why = why.join(" ");
     if std::env::var_os("CI").is_some_and(|ci| ci == "true") {
@@ -183,8 +185,8 @@ pub fn skipped(test: &str, why: &str) {
     }
 }
 
-/// Runs all tasks at once, truly beside one another, and gives their answers in the order of the tasks. If one of them
-/// panics, so does this.
+/// Runs all tasks in parallel, and returns their answers in the order of the tasks. Panics if one of them
+/// panics.
 pub(crate) async fn together<T, F>(tasks: impl IntoIterator<Item = F>) -> Vec<T>
 where
     T: Send + 'static,
@@ -194,7 +196,7 @@ where
     let answers = tasks.into_iter().map(|task| {
         let (answer, answered) = oneshot::channel();
         env.spawn(async move {
-            // Nobody waits for the answer any more if the check has failed already.
+            // A check that has already failed no longer waits for answers.
             let _ = answer.send(AssertUnwindSafe(task).catch_unwind().await);
         });
         answered

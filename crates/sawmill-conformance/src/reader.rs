@@ -1,17 +1,18 @@
-//! A reader that follows a shard by position, and distrusts what it is given.
+//! A reader that follows a shard by position and verifies every block.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::log::{Block, Log, Position, Want};
-use sawmill::message::Message;
-use sawmill::topic::Topic;
+use sawmill::Message;
+use sawmill::engine::model::Topic;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Block, Log, Position, ReadRequest};
 
 use crate::Place;
 use crate::sample::{text, texts};
 
-/// What is acknowledged becomes readable soon, not at once, and there need not be a hint: so the reader polls.
+/// How often the reader polls: acknowledged messages are readable soon, not at once, and there may be no
+/// notification.
 const POLL: Duration = Duration::from_millis(5);
 
 const SAYS_MORE: &str = "reading at the end of a quiet shard still says that there may be more";
@@ -23,16 +24,16 @@ pub(crate) struct Reader {
     shard: u16,
     env: Env,
     patience: Duration,
-    /// Where it stands.
+    /// The current position.
     pub(crate) position: Position,
-    /// All it was given.
+    /// All messages read.
     pub(crate) seen: Vec<Message>,
-    /// The blocks in which it was given it.
+    /// The blocks they came in.
     pub(crate) blocks: Vec<Block>,
 }
 
 impl Reader {
-    /// A reader that stands at the beginning of a shard.
+    /// Makes a reader at the beginning of a shard.
     pub(crate) fn new(place: &Place, log: &Arc<dyn Log>, topic: &Topic, shard: u16) -> Self {
         Self {
             log: log.clone(),
@@ -46,15 +47,15 @@ impl Reader {
         }
     }
 
-    /// The same reader, standing at this position.
+    /// Moves the reader to this position.
     pub(crate) fn at(mut self, position: &Position) -> Self {
         self.position = position.clone();
         self
     }
 
-    /// Reads one block, and goes on to its end.
+    /// Reads one block and moves to its end.
     pub(crate) async fn step(&mut self, limit: usize) -> Block {
-        let want = Want { shard: self.shard, after: self.position.clone(), limit };
+        let want = ReadRequest { shard: self.shard, after: self.position.clone(), limit };
         let mut blocks = self
             .log
             .read(&self.topic, &[want])
@@ -80,8 +81,8 @@ impl Reader {
         block
     }
 
-    /// Reads on, in blocks of at most `limit`, until it was given `count` messages in all, and not more. Each block must
-    /// come soon after the one before it.
+    /// Reads in blocks of at most `limit` until it has exactly `count` messages in all. Each block must come
+    /// soon after the one before it.
     pub(crate) async fn until(&mut self, count: usize, limit: usize) {
         let mut progress = self.env.now();
         while self.seen.len() < count {
@@ -100,7 +101,7 @@ impl Reader {
         }
     }
 
-    /// Reads on to the end of a quiet shard, of which it is not known how much is left.
+    /// Reads to the end of a quiet shard with an unknown number of messages left.
     pub(crate) async fn rest(&mut self) {
         let start = self.env.now();
         loop {
@@ -115,7 +116,7 @@ impl Reader {
         }
     }
 
-    /// Holds that there is nothing more to read now, and that reading comes to say so.
+    /// Asserts that there is nothing more to read, and that a block says so soon.
     pub(crate) async fn assert_at_end(&mut self) {
         let before = self.seen.len();
         self.rest().await;
@@ -128,7 +129,7 @@ impl Reader {
     }
 }
 
-/// Holds that a shard, read from its beginning, says exactly this.
+/// Asserts that a shard, read from its beginning, has exactly these payloads.
 pub(crate) async fn assert_says<T: AsRef<str>>(
     place: &Place,
     log: &Arc<dyn Log>,

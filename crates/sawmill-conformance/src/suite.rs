@@ -1,8 +1,8 @@
 //! The suites: which checks there are, and how each becomes a test.
 
-/// Makes a test of every check of a log. Takes an expression that gives a [`Factory`](crate::Factory); it is evaluated
-/// once for each check, and may `await`. A log that cannot tell a message that is there already says so by
-/// `without(idempotent_append)`, and a check holds it to that.
+/// Makes a test of every check of a log. Takes an expression that returns a [`Factory`](crate::Factory); it
+/// is evaluated once for each check, and may `await`. A log without idempotent appends is passed with
+/// `without(idempotent_append)`, and a check verifies that.
 #[macro_export]
 macro_rules! log_suite {
     ($factory:expr) => {
@@ -150,8 +150,8 @@ macro_rules! log_suite {
     };
 }
 
-/// Makes a test of every check of a ledger. Takes an expression that gives a [`Factory`](crate::Factory); it is
-/// evaluated once for each check, and may `await`.
+/// Makes a test of every check of a ledger. Takes an expression that returns a [`Factory`](crate::Factory);
+/// it is evaluated once for each check, and may `await`.
 #[macro_export]
 macro_rules! ledger_suite {
     ($factory:expr) => {
@@ -208,7 +208,7 @@ macro_rules! checks {
 
 #[cfg(test)]
 mod tests {
-    /// A check that nobody calls is worse than none.
+    /// A check that is in no suite would never run.
     #[test]
     fn every_check_is_in_a_suite() {
         let suites = include_str!("suite.rs");

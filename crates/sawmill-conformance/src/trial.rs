@@ -1,11 +1,13 @@
-//! A store under load while a test harms what it stands on: servers are restarted and killed, connections are cut.
+//! A load on a store while a test harms its servers: they are restarted or killed, or connections are cut.
 //!
-//! Some push all the time, and two groups of workers run what is pushed: one at least once, one at most once. Whatever the test does
-//! meanwhile, nothing that was acknowledged is lost, nothing is started twice that must not be, and work goes on by itself:
+//! Producers push all the time, and two groups of workers run the messages: one at least once, one at most
+//! once. Whatever the test does meanwhile, no acknowledged message is lost, none runs twice that must not,
+//! and work resumes by itself:
 //!
 //! ```
 //! use std::time::Duration;
-//! use sawmill::{Sawmill, memory::MemoryEngine};
+//! use sawmill::Sawmill;
+//! use sawmill::engine::storage::MemoryEngine;
 //! use sawmill_conformance::trial::{Trial, Worst};
 //!
 //! # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -24,43 +26,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sawmill::clock::Moment;
-use sawmill::env::Env;
-use sawmill::{Context, DeadLetter, Delivery, Error, ErrorKind, MessageId, Sawmill, Worker};
+use sawmill::admin::DeadLetter;
+use sawmill::engine::runtime::{Env, Moment};
+use sawmill::{Context, Delivery, Error, ErrorKind, MessageId, Sawmill, Worker};
 use tokio::sync::oneshot;
 
 use crate::history::{Event, History, Recorded};
 use crate::waits::timeout_message;
 
 const TOPIC: &str = "trial";
-/// Each sees every message.
+/// Each group sees every message.
 const GROUPS: [(&str, Delivery); 2] = [("least", Delivery::AtLeastOnce), ("most", Delivery::AtMostOnce)];
 const WORKERS: usize = 2;
-/// The most that each may have claimed: so much may be run again, or given up, for each worker and each time that harm is done.
-const MOST_CLAIMED: usize = 40;
+/// The most messages that a worker may have claimed: so many may run again, or be given up, per worker and
+/// harm.
+const MAX_CLAIMED: usize = 40;
 const PUSHERS: usize = 2;
-/// Who pushes waits while so many messages wait: it is seen how soon work goes on, not how fast a backlog is worked off.
-const MOST_WAITING: usize = 500;
-/// When the harm is over, work goes on within a worker's TTL and so much more.
+/// Producers pause at this backlog. The trial measures how soon work resumes, not how fast a backlog is
+/// handled.
+const MAX_BACKLOG: usize = 500;
+/// When the harm is over, work must resume within a worker's TTL plus this time.
 const GRACE: Duration = Duration::from_secs(5);
-/// No wait is longer, unless something hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest wait, unless something hangs.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// What may have happened to messages at worst.
+/// The worst that may happen to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Worst {
-    /// Each was run once by each group.
+    /// Each group runs each message once.
     Once,
-    /// The group that runs them at least once has run some again: the store has forgotten the latest claims.
+    /// The at-least-once group may run some again, because the store lost the latest claims.
     Again,
-    /// Workers were taken for dead: what they held was run again by the one group, and given up by the other.
+    /// Workers may be declared dead: one group runs their messages again, the other gives them up.
     GivenUp,
 }
 
 impl Worst {
-    /// How many messages may have been run again, and how many given up, after so many times of harm.
-    fn most(self, harms: usize) -> (usize, usize) {
-        let held = harms * WORKERS * MOST_CLAIMED;
+    /// Returns how many messages may have run again, and how many were given up, after this many harms.
+    fn limits(self, harms: usize) -> (usize, usize) {
+        let held = harms * WORKERS * MAX_CLAIMED;
         match self {
             Worst::Once => (0, 0),
             Worst::Again => (held, 0),
@@ -69,34 +73,34 @@ impl Worst {
     }
 }
 
-/// What was seen when all was over.
+/// The result of a trial.
 #[derive(Debug, Clone, Copy)]
 pub struct Summary {
-    /// How many messages were acknowledged.
+    /// The number of acknowledged messages.
     pub acknowledged: usize,
-    /// How many pushes were refused, or may have arrived or not.
+    /// The number of pushes that failed or have an unknown outcome.
     pub failed: usize,
-    /// How many messages the one group has run again.
+    /// The number of messages that the at-least-once group ran again.
     pub again: usize,
-    /// How many messages the other group has given up: they are among its dead letters.
+    /// The number of messages that the at-most-once group gave up as dead letters.
     pub given_up: usize,
-    /// How often a worker was out and joined anew.
+    /// How often a worker was declared dead and rejoined.
     pub rejoined: u64,
-    /// The longest time in which no push was acknowledged.
+    /// The longest time without an acknowledged push.
     pub longest_without_push: Duration,
-    /// The longest time in which one of the groups started nothing.
+    /// The longest time in which a group started nothing.
     pub longest_without_start: Duration,
 }
 
-/// What happened in one group.
+/// The events of one group.
 #[derive(Default)]
 struct Group {
     events: Mutex<Vec<Recorded>>,
-    /// How often each payload was started: pushes whose outcome is unknown count, too.
+    /// The starts of each payload, including pushes with an unknown outcome.
     payloads: Mutex<BTreeMap<Vec<u8>, usize>>,
 }
 
-/// What those who push have seen.
+/// The results of the pushes.
 #[derive(Default)]
 struct Pushed {
     acknowledged: Mutex<Vec<(MessageId, u64)>>,
@@ -104,23 +108,23 @@ struct Pushed {
     stop: AtomicBool,
 }
 
-/// A load that goes on until it is told to end.
+/// A load that runs until it is ended.
 pub struct Trial {
     mill: Sawmill,
     ttl: Duration,
     workers: Vec<Worker>,
     groups: [Arc<Group>; 2],
     pushed: Arc<Pushed>,
-    /// Each says when it pushes no more.
+    /// Each completes when its pusher has stopped.
     pushers: Vec<oneshot::Receiver<()>>,
-    /// How often harm was done, and was over.
+    /// The number of harms that are over.
     harms: usize,
-    /// After which harm work went on too late: that is told when it is known that nothing worse has happened.
+    /// Harms after which work resumed too late. Reported at the end, once nothing worse is found.
     late: Vec<String>,
 }
 
 impl Trial {
-    /// Begins to push and to work, with the TTL of these workers. `open` opens the store anew, for each of them.
+    /// Starts pushers and workers with this TTL. `open` opens the store anew for each worker.
     pub async fn start(open: impl AsyncFn() -> Sawmill, ttl: Duration) -> Self {
         let mill = open().await;
         mill.create_topic(TOPIC).await.expect("a topic");
@@ -130,7 +134,7 @@ impl Trial {
                 let worker = format!("{name}-{nth}");
                 let mill = open().await;
                 let builder = mill.worker(TOPIC).group(name).name(&worker).delivery(delivery);
-                let builder = builder.slots(4).most_claimed(MOST_CLAIMED).ttl(ttl);
+                let builder = builder.concurrency(4).max_in_flight(MAX_CLAIMED).ttl(ttl);
                 let group = group.clone();
                 let handler = move |context: Context| run(group.clone(), worker.clone(), context);
                 workers.push(builder.start(handler).await.expect("a worker"));
@@ -149,25 +153,26 @@ impl Trial {
         Self { mill, ttl, workers, groups, pushed, pushers, harms: 0, late: Vec::new() }
     }
 
-    /// How many messages each group has started so far.
+    /// Returns how many messages each group has started so far.
     pub fn starts(&self) -> [usize; 2] {
-        self.groups.each_ref().map(|group| held(&group.payloads).values().sum())
+        self.groups.each_ref().map(|group| locked(&group.payloads).values().sum())
     }
 
-    /// Waits until each group has started so many more messages.
+    /// Waits until each group has started this many more messages.
     pub async fn runs(&self, more: usize) {
         let goal = self.starts().map(|starts| starts + more);
         until("messages are run", || self.starts().iter().zip(goal).all(|(now, goal)| *now >= goal)).await;
     }
 
-    /// The harm is over now: waits until a new message is taken, and started by both groups. Says how long that took.
+    /// Call when the harm is over: waits until a new message is accepted and started by both groups, and prints
+    /// how long that took.
     pub async fn recovers(&mut self, from: &str) {
         self.harms += 1;
         let env = Env::system();
         let began = env.now();
         let push = async {
             for attempt in 0.. {
-                // What was answered with an error may be there: the next is another.
+                // A failed push may still have arrived, so each attempt has its own payload.
                 match self.mill.push(TOPIC, format!("after {from}, {began:?}, {attempt}")).await {
                     Ok(id) => return id,
                     Err(error) => assert_is_of_the_harm(&error),
@@ -178,14 +183,14 @@ impl Trial {
         };
         let id = soon("a push", push).await;
         let taken = env.now().since(began);
-        held(&self.pushed.acknowledged).push((id, now()));
+        locked(&self.pushed.acknowledged).push((id, now()));
         for ((name, _), group) in GROUPS.into_iter().zip(&self.groups) {
             let goes_on = async {
                 while !group.has_started(id) {
                     env.sleep(Duration::from_millis(2)).await;
                 }
             };
-            if env.within(PATIENCE, goes_on).await.is_none() {
+            if env.within(MAX_WAIT, goes_on).await.is_none() {
                 let missing = async || self.missing(name, group, &[(id, 0)]).await;
                 panic!("{}", timeout_message("both groups go on", &self.mill, TOPIC, name, missing).await);
             }
@@ -198,13 +203,13 @@ impl Trial {
         }
     }
 
-    /// Ends the load, lets all that waits be run, and holds what happened against what was promised.
+    /// Ends the load, waits until all messages have run, and checks the result against the promises.
     pub async fn end(mut self, worst: Worst) -> Summary {
         self.pushed.stop.store(true, Ordering::SeqCst);
         for pusher in &mut self.pushers {
             pusher.await.expect("a pusher that ends");
         }
-        let acknowledged = held(&self.pushed.acknowledged).clone();
+        let acknowledged = locked(&self.pushed.acknowledged).clone();
         let mut given_up = [const { Vec::new() }; 2];
         for (((name, _), group), given_up) in GROUPS.into_iter().zip(&self.groups).zip(&mut given_up) {
             let over = async {
@@ -215,7 +220,7 @@ impl Trial {
                     }
                 }
             };
-            *given_up = match Env::system().within(PATIENCE, over).await {
+            *given_up = match Env::system().within(MAX_WAIT, over).await {
                 Some(dead) => dead,
                 None => {
                     let missing = async || self.missing(name, group, &acknowledged).await;
@@ -230,8 +235,8 @@ impl Trial {
         let [least, most] = &self.groups;
         let summary = Summary {
             acknowledged: acknowledged.len(),
-            failed: *held(&self.pushed.failed),
-            again: held(&least.payloads).values().map(|times| times - 1).sum(),
+            failed: *locked(&self.pushed.failed),
+            again: locked(&least.payloads).values().map(|times| times - 1).sum(),
             given_up: given_up[1].len(),
             rejoined,
             longest_without_push: longest_pause(acknowledged.iter().map(|(_, at)| *at)),
@@ -241,18 +246,18 @@ impl Trial {
         assert!(given_up[0].is_empty(), "given up, though they may be run again: {:?}", given_up[0].first());
         let without_a_cause = given_up[1].iter().find(|letter| !letter.reason().starts_with("lost"));
         assert!(without_a_cause.is_none(), "given up, though no worker died: {without_a_cause:?}");
-        none("started twice", most.history().check_at_most_once());
-        let doubled = held(&most.payloads).iter().filter(|(_, times)| **times > 1).count();
+        assert_none("started twice", most.history().check_at_most_once());
+        let doubled = locked(&most.payloads).iter().filter(|(_, times)| **times > 1).count();
         assert_eq!(doubled, 0, "messages of one push were started twice");
-        // Who beats too late is declared dead, and what it held is started again or given up. Where the harm itself is over in time, only a
-        // busy machine makes a beat so late.
+        // A worker with a late heartbeat is declared dead, and its messages run again or are given up. If the
+        // harm itself is over in time, only a busy machine delays a heartbeat so much.
         let outed = worst == Worst::Once && rejoined > 0;
-        let excuse = if outed { "test timed out: the next beat of a worker that lives; " } else { "" };
+        let excuse = if outed { "test timed out: the next heartbeat of a live worker; " } else { "" };
         if worst < Worst::Again {
             let again = least.history().check_second_starts_have_a_reason();
-            none(&format!("{excuse}started again without need"), again);
+            assert_none(&format!("{excuse}started again without need"), again);
         }
-        let (most_again, most_given_up) = worst.most(self.harms);
+        let (most_again, most_given_up) = worst.limits(self.harms);
         assert!(
             summary.again <= most_again,
             "{excuse}more than {most_again} were started again: {summary:?}"
@@ -266,16 +271,16 @@ impl Trial {
     }
 
     async fn dead(&self, group: &str) -> Vec<DeadLetter> {
-        let letters = self.mill.dead_letters(TOPIC, group).await.expect("dead letters");
+        let letters = self.mill.admin().dead_letters(TOPIC, group).await.expect("dead letters");
         letters.list(usize::MAX).await.expect("a list of dead letters")
     }
 
     async fn is_drained(&self, group: &str) -> bool {
-        let status = self.mill.status(TOPIC, group).await.expect("a status");
+        let status = self.mill.admin().status(TOPIC, group).await.expect("a status");
         status.waiting + status.claimed + status.retrying == 0
     }
 
-    /// How many of what was acknowledged this group has neither started nor given up.
+    /// Returns how many acknowledged messages this group has neither started nor given up.
     async fn missing(&self, name: &str, group: &Group, acknowledged: &[(MessageId, u64)]) -> usize {
         let dead: HashSet<MessageId> = self.dead(name).await.iter().map(DeadLetter::id).collect();
         let started = group.started();
@@ -285,23 +290,23 @@ impl Trial {
 
 impl Group {
     fn note(&self, event: Event) {
-        held(&self.events).push(Recorded { at: now(), event });
+        locked(&self.events).push(Recorded { at: now(), event });
     }
 
     fn history(&self) -> History {
-        History::new(held(&self.events).clone())
+        History::new(locked(&self.events).clone())
     }
 
     fn started(&self) -> HashSet<MessageId> {
-        held(&self.events).iter().filter_map(|recorded| started(&recorded.event)).collect()
+        locked(&self.events).iter().filter_map(|recorded| started(&recorded.event)).collect()
     }
 
     fn has_started(&self, id: MessageId) -> bool {
-        held(&self.events).iter().rev().any(|recorded| started(&recorded.event) == Some(id))
+        locked(&self.events).iter().rev().any(|recorded| started(&recorded.event) == Some(id))
     }
 
     fn start_times(&self) -> Vec<u64> {
-        let events = held(&self.events);
+        let events = locked(&self.events);
         events
             .iter()
             .filter(|recorded| started(&recorded.event).is_some())
@@ -317,22 +322,22 @@ fn started(event: &Event) -> Option<MessageId> {
     }
 }
 
-/// A handler that notes what it does.
+/// Records its start and end.
 async fn run(group: Arc<Group>, worker: String, context: Context) {
     let id = context.id();
-    *held(&group.payloads).entry(context.payload().to_vec()).or_default() += 1;
+    *locked(&group.payloads).entry(context.payload().to_vec()).or_default() += 1;
     group.note(Event::Started { id, key: None, worker: worker.clone(), attempt: context.attempt() });
     Env::system().sleep(Duration::from_millis(2)).await;
     group.note(Event::Finished { id, worker, ok: true });
 }
 
-/// Pushes until it is told to stop. What fails is not pushed again: so no payload is there twice.
+/// Pushes until stopped. Failed pushes are not repeated, so payloads are unique.
 async fn push(pusher: usize, mill: Sawmill, pushed: Arc<Pushed>, groups: [Arc<Group>; 2]) {
     let mut round = 0;
     while !pushed.stop.load(Ordering::SeqCst) {
         // The group that gives nothing up.
-        let (taken, run) = (held(&pushed.acknowledged).len(), held(&groups[0].payloads).len());
-        if taken.saturating_sub(run) > MOST_WAITING {
+        let (taken, run) = (locked(&pushed.acknowledged).len(), locked(&groups[0].payloads).len());
+        if taken.saturating_sub(run) > MAX_BACKLOG {
             Env::system().sleep(Duration::from_millis(10)).await;
             continue;
         }
@@ -341,11 +346,11 @@ async fn push(pusher: usize, mill: Sawmill, pushed: Arc<Pushed>, groups: [Arc<Gr
         match mill.push_many(TOPIC, batch).await {
             Ok(ids) => {
                 let now = now();
-                held(&pushed.acknowledged).extend(ids.into_iter().map(|id| (id, now)));
+                locked(&pushed.acknowledged).extend(ids.into_iter().map(|id| (id, now)));
             }
             Err(error) => {
                 assert_is_of_the_harm(&error);
-                *held(&pushed.failed) += 1;
+                *locked(&pushed.failed) += 1;
             }
         }
         Env::system().sleep(Duration::from_millis(10)).await;
@@ -356,12 +361,12 @@ fn assert_is_of_the_harm(error: &Error) {
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error:?}");
 }
 
-fn none(what: &str, violations: Vec<String>) {
+fn assert_none(what: &str, violations: Vec<String>) {
     let some = &violations[..violations.len().min(5)];
     assert!(violations.is_empty(), "{what}: {} violations: {some:?}", violations.len());
 }
 
-/// In nanoseconds, on the clock of this process.
+/// Returns nanoseconds on this process's clock.
 fn now() -> u64 {
     Env::system().now().since(Moment::default()).as_nanos() as u64
 }
@@ -374,7 +379,7 @@ fn longest_pause(times: impl IntoIterator<Item = u64>) -> Duration {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    Env::system().within(PATIENCE, future).await.unwrap_or_else(|| panic!("test timed out: {what}"))
+    Env::system().within(MAX_WAIT, future).await.unwrap_or_else(|| panic!("test timed out: {what}"))
 }
 
 async fn until(what: &str, condition: impl Fn() -> bool) {
@@ -386,7 +391,7 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
     soon(what, waiting).await;
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -396,9 +401,9 @@ mod tests {
 
     #[test]
     fn what_may_happen_again_is_what_workers_may_have_claimed() {
-        assert_eq!(Worst::Once.most(3), (0, 0));
-        assert_eq!(Worst::Again.most(3), (240, 0));
-        assert_eq!(Worst::GivenUp.most(1), (80, 80));
+        assert_eq!(Worst::Once.limits(3), (0, 0));
+        assert_eq!(Worst::Again.limits(3), (240, 0));
+        assert_eq!(Worst::GivenUp.limits(1), (80, 80));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Two versions of a program on one store: the newer one changes the tables while workers of the older one run, and neither
-//! disturbs the other.
+//! Two versions of a program on one store: the newer one changes the tables while workers of the older one
+//! run, and neither disturbs the other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Sawmill, Worker};
 
 const TOPIC: &str = "upgrade";
-/// How many messages each of the workers must get at each stage.
+/// The number of messages that each worker must get at each stage.
 const ENOUGH: usize = 200;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What ran, by payload: on which workers.
+/// The workers that ran each payload.
 type Runs = Arc<Mutex<BTreeMap<String, Vec<&'static str>>>>;
 
-/// Pushes and works with the older program all along; opens the newer one meanwhile, lets it work beside, and at last the older
-/// one alone again. Every push is taken, and every message runs once.
+/// Pushes and works with the older program throughout; opens the newer one, lets it work in parallel, and
+/// finally lets the older one work alone again. Every push succeeds, and every message runs once.
 pub async fn upgrade(older: &Sawmill, open_newer: impl AsyncFn() -> Sawmill) {
     older.create_topic(TOPIC).await.expect("a topic");
     let (runs, stop) = (Runs::default(), AtomicBool::new(false));
@@ -47,7 +47,7 @@ pub async fn upgrade(older: &Sawmill, open_newer: impl AsyncFn() -> Sawmill) {
         first
     };
     let (pushed, first) = join(pushing, upgrading).await;
-    // Only now nothing is on its way any more.
+    // From here on nothing is in flight.
     first.drained().await;
     first.stop().await;
     let runs = runs.lock().expect("no handler panics");
@@ -63,7 +63,7 @@ async fn worker(mill: &Sawmill, name: &'static str, runs: &Runs) -> Worker {
         runs.lock().expect("no handler panics").entry(payload).or_default().push(name);
         async {}
     };
-    // Nobody dies here, however slow the machine is.
+    // The long TTL keeps workers alive on a slow machine.
     mill.worker(TOPIC).ttl(DEADLINE).poll(Duration::from_millis(50)).start(handler).await.expect("a worker")
 }
 

@@ -1,19 +1,23 @@
-//! What a test says that has waited for messages for too long: that some are lost, or that the machine is slow.
+//! Failure messages of expired waits: they tell a lost message from a slow machine.
 //!
-//! `cargo xtask test` runs a test a second time only if all it says begins with "test timed out: ". A loss says something else.
+//! `cargo xtask test` repeats a test only if its failure begins with "test timed out: ". A loss is worded
+//! differently.
 
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::{GroupStatus, Sawmill};
+use sawmill::Sawmill;
+use sawmill::admin::GroupStatus;
+use sawmill::engine::runtime::Env;
 
-/// A store that does not answer within this time says nothing of its messages.
-pub(crate) const LAST_LOOK: Duration = Duration::from_secs(10);
-/// How `sawmill-servers` says that a server was too slow to start or to stop. Anything else means that it cannot be had.
+/// A store that does not answer within this time gives no information about its messages.
+pub(crate) const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The prefix with which `sawmill-servers` reports a server that was too slow to start or stop. Any other
+/// error means that there is no server.
 const TOO_SLOW: &str = "too slow: ";
 
-/// Takes a last look at a group, and says what became of a wait for some of its messages. `missing` counts those that did not come: it
-/// is asked after the status, so that nothing is lost that came meanwhile.
+/// Returns the failure message of a wait for some messages of a group, after a last check of the group.
+/// `missing` counts the messages that did not come. It is called after the status, so messages that came
+/// meanwhile do not count as lost.
 pub async fn timeout_message(
     what: &str,
     mill: &Sawmill,
@@ -21,20 +25,20 @@ pub async fn timeout_message(
     group: &str,
     missing: impl AsyncFnOnce() -> usize,
 ) -> String {
-    let look = async { (mill.status(topic, group).await, missing().await) };
-    match Env::system().within(LAST_LOOK, look).await {
-        Some((Ok(status), missing)) => words(what, &status, missing),
+    let look = async { (mill.admin().status(topic, group).await, missing().await) };
+    match Env::system().within(STATUS_TIMEOUT, look).await {
+        Some((Ok(status), missing)) => describe(what, &status, missing),
         Some((Err(error), missing)) => format!("test timed out: {what}; {missing} are missing: {error}"),
         None => format!("test timed out: {what}; the store does not answer"),
     }
 }
 
-/// How many messages the group has still to settle.
+/// Returns how many messages the group has still to settle.
 pub(crate) fn left(status: &GroupStatus) -> u64 {
     status.waiting + status.scheduled + status.claimed + status.retrying
 }
 
-/// What was done with a server of the test's own. One that was too slow is a wait that has expired.
+/// Unwraps the result of an operation on a test server. A server that was too slow counts as an expired wait.
 pub fn in_time<T>(done: Result<T, String>) -> T {
     match done {
         Ok(done) => done,
@@ -45,12 +49,12 @@ pub fn in_time<T>(done: Result<T, String>) -> T {
     }
 }
 
-/// The words of a wait that has expired, if this is why a server could not be had.
+/// Returns the timeout message if this is why a server could not be used.
 pub(crate) fn timeout_of(why: &str) -> Option<String> {
     why.starts_with(TOO_SLOW).then(|| format!("test timed out: {why}"))
 }
 
-fn words(what: &str, status: &GroupStatus, missing: usize) -> String {
+fn describe(what: &str, status: &GroupStatus, missing: usize) -> String {
     match left(status) {
         0 if missing > 0 => format!("lost: {missing}, and nothing waits any more; {what}: {status:?}"),
         waiting => {
@@ -63,7 +67,7 @@ fn words(what: &str, status: &GroupStatus, missing: usize) -> String {
 mod tests {
     use std::collections::HashSet;
 
-    use sawmill::memory::MemoryEngine;
+    use sawmill::engine::storage::MemoryEngine;
     use sawmill::{Context, MessageId};
 
     use super::*;
@@ -84,7 +88,7 @@ mod tests {
         let missing = async || usize::from(!seen.contains(&id));
         let said = timeout_message("it runs", &mill, "t", "default", missing).await;
         assert!(said.starts_with("test timed out: it runs; 1 wait still"), "{said}");
-        // This handler does not note what it runs: as if it had never run.
+        // This handler records nothing, as if it had never run.
         let worker = mill.worker("t").start(|_: Context| async {}).await.unwrap();
         worker.drained().await;
         let said = timeout_message("it runs", &mill, "t", "default", missing).await;

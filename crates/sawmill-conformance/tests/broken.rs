@@ -1,4 +1,4 @@
-//! Engines that break one promise each, and the check that finds it: the suite is known to be able to fail.
+//! Engines that break one promise each, and the check that finds it: this proves that the suite can fail.
 
 mod breaking;
 
@@ -7,7 +7,7 @@ use std::panic::catch_unwind;
 use breaking::{Breaking, Fault};
 use sawmill_conformance as suite;
 
-/// Runs a check on an engine with a fault, and holds that the check fails and says this.
+/// Runs a check on an engine with a fault, and asserts that it fails with this message.
 fn assert_found<C: Future<Output = ()>>(fault: Fault, check: fn(suite::Place) -> C, says: &str) {
     let outcome = catch_unwind(|| suite::run("broken", async { Breaking::new(fault) }, check));
     let panic = outcome.expect_err("the check passes on an engine that breaks its promise");
@@ -62,7 +62,7 @@ mod log {
         FindsWithOtherShards: log_topics::a_topic_with_other_shards_is_refused_and_stays_as_it_is, "with Exists";
         SharesNamespaces: log_topics::namespaces_share_nothing, "left == right";
         ForgetsAtReopen: log_reopen::what_was_acknowledged_survives_a_reopen, "left == right";
-        GivesNoHints: log_news::news_comes_after_an_append, "a hint comes";
+        GivesNoHints: log_news::news_comes_after_an_append, "a notification arrives";
     }
 }
 
@@ -83,6 +83,6 @@ mod ledger {
         ReadsItsCache: ledger_list::a_commit_is_seen_at_once_from_everywhere, "left == right";
         SharesEntries: ledger_list::ledgers_of_other_namespaces_share_nothing, "left == right";
         ForgetsEntriesAtReopen: ledger_reopen::commits_survive_a_reopen, "left == right";
-        GivesNoWatchHints: ledger_reopen::a_watch_hint_comes, "a hint comes";
+        GivesNoWatchHints: ledger_reopen::a_watch_hint_comes, "a notification arrives";
     }
 }

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use sawmill::engine::{Namespace, Store};
-use sawmill::memory::Memory;
+use sawmill::engine::storage::{Memory, Namespace, OpenedStore};
 use sawmill_conformance::Factory;
 
 #[derive(Default)]
@@ -13,7 +12,7 @@ struct InMemory(Mutex<HashMap<Namespace, Memory>>);
 
 #[async_trait]
 impl Factory for InMemory {
-    async fn open(&self, namespace: &Namespace) -> Store {
+    async fn open(&self, namespace: &Namespace) -> OpenedStore {
         let memory = self
             .0
             .lock()
@@ -21,7 +20,7 @@ impl Factory for InMemory {
             .entry(namespace.clone())
             .or_default()
             .clone();
-        Store { log: Some(Arc::new(memory.clone())), ledger: Some(Arc::new(memory)) }
+        OpenedStore { log: Some(Arc::new(memory.clone())), ledger: Some(Arc::new(memory)) }
     }
 }
 

@@ -1,14 +1,15 @@
-//! Where the brokers are, and how they are talked to: `kafka://USER:PASSWORD@HOST:PORT,HOST:PORT?SETTINGS`.
+//! Parses the URL `kafka://USER:PASSWORD@HOST:PORT,HOST:PORT?SETTINGS` and derives the client configuration
+//! from it.
 
 use rdkafka::ClientConfig;
-use sawmill::engine::StoreUrl;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::storage::{StoreUrl, percent_decode};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 const ADVICE: &str =
     "write it like kafka://HOST:PORT,HOST:PORT or kafka://USER:PASSWORD@HOST:PORT?tls=on&sasl=scram-sha-512";
 const DEFAULT_PORT: u16 = 9092;
 
-/// What a URL says.
+/// The parsed URL.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) brokers: String,
@@ -16,9 +17,9 @@ pub(crate) struct Address {
     sasl: Sasl,
     tls: bool,
     ca: Option<String>,
-    /// The coordination topic, if it is one of the user's own.
+    /// The user's own coordination topic, if one is set.
     pub(crate) coordination: Option<String>,
-    /// On how many brokers each record lies; what the brokers are set to, if it is not said.
+    /// The replication factor of new topics; the broker's default if not set.
     pub(crate) replication: Option<i32>,
 }
 
@@ -39,8 +40,9 @@ impl Address {
             Some((login, hosts)) => (Some(login), hosts),
             None => (None, place),
         };
-        let decoded =
-            |text: &str| decode(text).ok_or_else(|| wrong("a % is not followed by two hexadecimal digits"));
+        let decoded = |text: &str| {
+            percent_decode(text).map_err(|_| wrong("a % is not followed by two hexadecimal digits"))
+        };
         let login = match login {
             None => None,
             Some(login) => {
@@ -107,14 +109,14 @@ impl Address {
         Ok(address)
     }
 
-    /// What every client of the driver is told.
+    /// Returns the configuration that all clients share.
     pub(crate) fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", &self.brokers);
         config.set("client.id", "sawmill");
         config.set("socket.keepalive.enable", "true");
         config.set("socket.nagle.disable", "true");
-        // A broker that comes back is soon used again.
+        // Reconnect soon after a broker comes back.
         config.set("reconnect.backoff.ms", "50");
         config.set("reconnect.backoff.max.ms", "1000");
         let protocol = match (self.tls, &self.login) {
@@ -140,7 +142,7 @@ impl Address {
     }
 }
 
-/// A host and a port, with the usual port if there is none.
+/// Parses `host:port`; the port defaults to [`DEFAULT_PORT`].
 fn broker(text: &str) -> Option<String> {
     let (host, port) = match text.rsplit_once(':') {
         // The colons of an IPv6 address are within brackets.
@@ -154,21 +156,6 @@ fn broker(text: &str) -> Option<String> {
 fn is_topic(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     (1..=249).contains(&name.len()) && name.chars().all(good) && name != "." && name != ".."
-}
-
-/// Text in which `%41` may stand for a letter.
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        bytes.push((digit()? * 16 + digit()?) as u8);
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

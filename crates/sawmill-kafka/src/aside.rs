@@ -1,7 +1,9 @@
-//! Messages that are not due: a second topic of one partition keeps them, and whoever promotes knows when each is due.
+//! Messages that are not due. They are kept in a second topic with one partition; an index in memory holds
+//! their due times.
 //!
-//! Kafka reads by the order of writing only, so the times are kept in memory by those who promote; with the messages, as long
-//! as they are not too many. The topic is compacted: a message that was promoted is removed by its record key.
+//! Kafka reads in the order of writing only, so each process that promotes keeps the due times in memory,
+//! with the messages themselves up to a limit. The topic is compacted: promoting a message removes it by its
+//! record key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -9,24 +11,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use rdkafka::message::Message as _;
-use sawmill::clock::Timestamp;
-use sawmill::message::{Message, MessageId};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::model::{Message, MessageId};
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::cluster::Cluster;
 use crate::coordination::LONGEST_CALL;
-use crate::lookback::Lookback;
 use crate::record::{FIELDS, Place, headers_of, message_of, time_of};
-use crate::tail::{Follower, Tail, Taken};
+use crate::scan::Scanner;
+use crate::tail::{Follower, Tail, TailRecord};
 
-/// The shard of a message that is kept aside.
+/// Header with the message's shard.
 pub(crate) const SHARD: &str = "sawmill-shard";
-/// Its key: the record's own key names the record.
+/// Header with the message's key. The record's own key is the record's name.
 pub(crate) const KEY: &str = "sawmill-key";
-/// How many bytes of messages are kept in memory.
-const KEEP_BYTES: usize = 32 << 20;
+/// The most bytes of messages held in memory.
+const MAX_MEMORY_BYTES: usize = 32 << 20;
 
-/// What is kept aside of one topic.
+/// The messages of one topic that are not due.
 pub(crate) struct Aside {
     index: Arc<Index>,
     tail: Tail,
@@ -34,29 +36,29 @@ pub(crate) struct Aside {
 }
 
 #[derive(Default)]
-struct Index(Mutex<Kept>);
+struct Index(Mutex<IndexState>);
 
 #[derive(Default)]
-struct Kept {
-    /// By due time, and by the order of appending.
+struct IndexState {
+    /// By due time, then by the order of appending.
     times: BTreeMap<(Timestamp, u64), Waiting>,
     names: HashMap<u128, (Timestamp, u64)>,
     bytes: usize,
 }
 
-/// A message that waits until it is due.
+/// A message that is not due yet.
 #[derive(Clone)]
 pub(crate) struct Waiting {
-    /// Names its record.
+    /// The record's name, which is its record key.
     pub(crate) name: u128,
     pub(crate) offset: u64,
     pub(crate) shard: u16,
     id: MessageId,
-    /// The message, if it is in memory.
+    /// The message, if it is held in memory.
     message: Option<Message>,
 }
 
-impl Kept {
+impl IndexState {
     fn remove(&mut self, name: u128) {
         let removed = self.names.remove(&name).and_then(|place| self.times.remove(&place));
         self.bytes -= removed.and_then(|waiting| waiting.message).map_or(0, |message| size(&message));
@@ -65,7 +67,7 @@ impl Kept {
     fn add(&mut self, due: Timestamp, mut waiting: Waiting) {
         self.remove(waiting.name);
         let bytes = waiting.message.as_ref().map_or(0, size);
-        if self.bytes + bytes > KEEP_BYTES {
+        if self.bytes + bytes > MAX_MEMORY_BYTES {
             waiting.message = None;
         } else {
             self.bytes += bytes;
@@ -81,26 +83,23 @@ fn size(message: &Message) -> usize {
 }
 
 impl Index {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, IndexState> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl Follower for Index {
     fn reset(&self) {
-        *self.kept() = Kept::default();
+        *self.kept() = IndexState::default();
     }
 
-    fn take(&self, record: &Taken<'_>) {
+    fn take(&self, record: &TailRecord<'_>) {
         let name = record.key.and_then(|key| std::str::from_utf8(key).ok());
         let Some(name) = name.and_then(|name| u128::from_str_radix(name, 16).ok()) else { return };
         let Some(payload) = record.payload else { return self.kept().remove(name) };
         let Some((shard, message)) = waiting_message(payload, &record.headers, record.offset, record.time)
         else {
-            tracing::warn!(
-                offset = record.offset,
-                "a record that is kept aside is none of ours; it is left out"
-            );
+            tracing::warn!(offset = record.offset, "ignoring a record that Sawmill did not write");
             return;
         };
         let due = message.due.unwrap_or_default();
@@ -108,7 +107,7 @@ impl Follower for Index {
         self.kept().add(due, waiting);
     }
 
-    fn rest(&self) {}
+    fn on_idle(&self) {}
 }
 
 fn waiting_message(
@@ -132,7 +131,7 @@ impl Aside {
         Ok(Self { index, tail, topic })
     }
 
-    /// Reads everything that was kept aside, or removed, before it was called.
+    /// Reads every change that was made before this call.
     pub(crate) async fn catch_up(&self) -> Result<()> {
         self.tail.catch_up(LONGEST_CALL).await
     }
@@ -145,31 +144,31 @@ impl Aside {
         self.index.kept().times.keys().next().map(|(due, _)| *due)
     }
 
-    /// The first that are due, at most so many.
+    /// Returns the messages that are due, earliest first, at most `limit`.
     pub(crate) fn due(&self, now: Timestamp, limit: usize) -> Vec<Waiting> {
         let kept = self.index.kept();
         let due = kept.times.iter().take_while(|((due, _), _)| *due <= now).take(limit);
         due.map(|(_, waiting)| waiting.clone()).collect()
     }
 
-    /// They were promoted.
+    /// Removes promoted messages from the index.
     pub(crate) fn forget(&self, gone: &[Waiting]) {
         let mut kept = self.index.kept();
         gone.iter().for_each(|waiting| kept.remove(waiting.name));
     }
 
-    /// The one with this id.
+    /// Finds a message by its id.
     pub(crate) fn find(&self, id: MessageId) -> Option<Waiting> {
         self.index.kept().times.values().find(|waiting| waiting.id == id).cloned()
     }
 
-    /// The message, from memory or from the broker.
-    pub(crate) async fn message(&self, waiting: &Waiting, lookback: &Lookback) -> Result<Message> {
+    /// Returns the message, from memory or from the broker.
+    pub(crate) async fn message(&self, waiting: &Waiting, scanner: &Scanner) -> Result<Message> {
         if let Some(message) = &waiting.message {
             return Ok(message.clone());
         }
         let range = (waiting.offset, waiting.offset + 1);
-        let found = lookback.visit(&self.topic, 0, range, None, |found, record| {
+        let found = scanner.visit(&self.topic, 0, range, None, |found, record| {
             let (payload, headers) = (record.payload().unwrap_or_default(), headers_of(record));
             let offset = u64::try_from(record.offset()).unwrap_or(0);
             *found = waiting_message(payload, &headers, offset, time_of(record)).map(|(_, message)| message);
@@ -184,7 +183,7 @@ impl Aside {
     }
 }
 
-/// What goes with a message that is kept aside.
+/// Returns the extra headers of a message that is kept aside.
 pub(crate) fn more_headers<'a>(shard: &'a [u8; 2], key: Option<&'a Bytes>) -> Vec<(&'static str, &'a [u8])> {
     let mut more = vec![(SHARD, &shard[..])];
     more.extend(key.map(|key| (KEY, &key[..])));

@@ -1,39 +1,40 @@
-//! What may be wrong with brokers that work all the same: settings under which they lose what they have acknowledged.
+//! Finds settings under which working brokers can lose messages that they have acknowledged.
 //!
-//! A broker does not wait for its disk before it answers. So it is the copies that make a message durable, and who has them.
+//! A broker does not wait for its disk before it answers. Durability therefore depends on the replicas.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaResult;
-use sawmill::{Error, ErrorKind, Finding, Result};
+use sawmill_engine::storage::Finding;
+use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::error::{Ears, explain};
+use crate::error::{DriverContext, explain};
 use crate::store::Kafka;
 
-/// How long the brokers may take to say which topics there are.
-const ANSWER: Duration = Duration::from_secs(12);
-/// How many topics are named. Of more it is said how many they are.
-const NAMED: usize = 3;
+/// Time limit for the list of topics.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
+/// The most topics that a finding names; the rest are counted.
+const MAX_NAMED: usize = 3;
 
-/// How a topic is kept.
+/// The settings of a topic that decide how durable it is.
 #[derive(Debug)]
-struct Kept {
+struct TopicDurability {
     topic: String,
-    /// How many brokers have each message, for the partition with the fewest.
+    /// The smallest number of replicas among its partitions.
     copies: usize,
-    /// How many of them must have a message before it is acknowledged.
+    /// The number of replicas that must have a message before it is acknowledged.
     needed: usize,
-    /// One that lacks messages may become the leader.
+    /// A replica that lacks messages may become the leader.
     elects_unclean: bool,
 }
 
 impl Kafka {
-    pub(crate) async fn troubles(&self) -> Result<Vec<Finding>> {
+    pub(crate) async fn durability_findings(&self) -> Result<Vec<Finding>> {
         let mut ours = BTreeSet::new();
         for topic in self.all_topics().await? {
-            if let (_, Some(listed)) = self.listed(&topic.name)? {
+            if let (_, Some(listed)) = self.catalogue_entry(&topic.name)? {
                 ours.extend(listed.aside.then(|| listed.aside_topic()));
                 ours.insert(listed.kafka);
             }
@@ -45,24 +46,24 @@ impl Kafka {
             }
             let names = ["min.insync.replicas", "unclean.leader.election.enable"];
             let said = match self.cluster.settings(&topic, &names).await {
-                // Deleted since.
+                // It was deleted since it was listed.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 said => said?,
             };
             let said = |at: usize| said.get(at).and_then(Option::as_deref);
             let needed = said(0).and_then(|text| text.parse().ok()).unwrap_or(1);
-            kept.push(Kept { topic, copies, needed, elects_unclean: said(1) == Some("true") });
+            kept.push(TopicDurability { topic, copies, needed, elects_unclean: said(1) == Some("true") });
         }
-        Ok(unsafe_ones(&kept))
+        Ok(unsafe_settings(&kept))
     }
 
-    /// All topics in Kafka by name, and how many brokers have each.
+    /// Lists all topics in Kafka with their number of replicas, sorted by name.
     async fn copies(&self) -> Result<Vec<(String, usize)>> {
         let mut config = self.cluster.address.config();
         config.set("allow.auto.create.topics", "false");
         let ask = move || {
-            let consumer: BaseConsumer<Ears> = config.create_with_context(Ears)?;
-            let metadata = consumer.fetch_metadata(None, ANSWER)?;
+            let consumer: BaseConsumer<DriverContext> = config.create_with_context(DriverContext)?;
+            let metadata = consumer.fetch_metadata(None, ANSWER_TIMEOUT)?;
             let fewest = |topic: &rdkafka::metadata::MetadataTopic| {
                 topic.partitions().iter().map(|partition| partition.replicas().len()).min()
             };
@@ -78,14 +79,14 @@ impl Kafka {
     }
 }
 
-/// What is wrong with how topics are kept.
-fn unsafe_ones(kept: &[Kept]) -> Vec<Finding> {
+/// Describes the unsafe settings of these topics.
+fn unsafe_settings(kept: &[TopicDurability]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut found = |is_unsafe: &dyn Fn(&Kept) -> bool, danger: &str, what_to_do: &str| {
+    let mut found = |is_unsafe: &dyn Fn(&TopicDurability) -> bool, danger: &str, what_to_do: &str| {
         let names: Vec<&str> =
             kept.iter().filter(|kept| is_unsafe(kept)).map(|kept| kept.topic.as_str()).collect();
         if !names.is_empty() {
-            findings.push(Finding::new("durability", format!("{danger}: {}", listed(&names)), what_to_do));
+            findings.push(Finding::new("durability", format!("{danger}: {}", name_list(&names)), what_to_do));
         }
     };
     found(
@@ -110,9 +111,9 @@ fn unsafe_ones(kept: &[Kept]) -> Vec<Finding> {
     findings
 }
 
-fn listed(names: &[&str]) -> String {
-    let named = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
+fn name_list(names: &[&str]) -> String {
+    let named = names.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_NAMED) {
         0 => named,
         more => format!("{named} and {more} more"),
     }
@@ -122,21 +123,21 @@ fn listed(names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    fn kept(topic: &str, copies: usize, needed: usize, elects_unclean: bool) -> Kept {
-        Kept { topic: topic.to_owned(), copies, needed, elects_unclean }
+    fn kept(topic: &str, copies: usize, needed: usize, elects_unclean: bool) -> TopicDurability {
+        TopicDurability { topic: topic.to_owned(), copies, needed, elects_unclean }
     }
 
     #[test]
     fn topics_that_a_crash_takes_something_from_are_named() {
         let safe = || kept("safe", 3, 2, false);
-        assert!(unsafe_ones(&[]).is_empty() && unsafe_ones(&[safe()]).is_empty());
+        assert!(unsafe_settings(&[]).is_empty() && unsafe_settings(&[safe()]).is_empty());
         for (one, setting) in [
-            // With a single copy the other settings mean nothing.
+            // With a single replica the other settings mean nothing.
             (kept("one", 1, 1, true), "one broker alone"),
             (kept("one", 3, 1, false), "min.insync.replicas"),
             (kept("one", 3, 2, true), "unclean.leader.election.enable"),
         ] {
-            let found = unsafe_ones(&[safe(), one]);
+            let found = unsafe_settings(&[safe(), one]);
             assert_eq!(found.len(), 1, "{found:?}");
             let what = &found[0].what;
             assert!(what.contains(setting) && what.ends_with(": one"), "{what}");
@@ -145,8 +146,8 @@ mod tests {
 
     #[test]
     fn many_topics_are_counted() {
-        let all: Vec<Kept> = (0..9).map(|n| kept(&format!("t{n}"), 1, 1, false)).collect();
-        let found = unsafe_ones(&all);
+        let all: Vec<TopicDurability> = (0..9).map(|n| kept(&format!("t{n}"), 1, 1, false)).collect();
+        let found = unsafe_settings(&all);
         assert!(found.len() == 1 && found[0].what.ends_with(": t0, t1, t2 and 6 more"), "{found:?}");
     }
 }

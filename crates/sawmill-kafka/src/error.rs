@@ -1,11 +1,11 @@
-//! What the brokers answer, or that they do not, said in Sawmill's words: of what kind it is, and what to do about it.
+//! Translates the driver's errors into Sawmill's: their kind, and what to do about them.
 
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::{Error, ErrorKind};
 
-/// The code of an error, if it has one.
+/// Returns the code of an error, if it has one.
 pub(crate) fn code_of(error: &KafkaError) -> Option<Code> {
     match error {
         KafkaError::AdminOp(code) => Some(*code),
@@ -13,7 +13,7 @@ pub(crate) fn code_of(error: &KafkaError) -> Option<Code> {
     }
 }
 
-/// The error of a call that did nothing.
+/// Translates the error of a call that had no effect.
 pub(crate) fn explain(error: &KafkaError) -> Error {
     match code_of(error) {
         Some(code) => explain_code(code, &error.to_string()),
@@ -21,7 +21,7 @@ pub(crate) fn explain(error: &KafkaError) -> Error {
     }
 }
 
-/// The same by its code.
+/// Translates an error code.
 pub(crate) fn explain_code(code: Code, said: &str) -> Error {
     let (kind, what) = match code {
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
@@ -51,13 +51,13 @@ pub(crate) fn explain_code(code: Code, said: &str) -> Error {
         ),
         Code::InvalidReplicationFactor => (
             ErrorKind::Invalid,
-            "there are not so many brokers as each record is to lie on; set replication in the URL to fewer",
+            "there are fewer brokers than the replication factor; set a lower replication in the URL",
         ),
         Code::PolicyViolation | Code::InvalidConfig | Code::InvalidTopic => (
             ErrorKind::Invalid,
             "the broker's policy forbids this; create the topic in Kafka with settings that it allows, then use it",
         ),
-        Code::KafkaStorageError => (ErrorKind::Full, "the broker cannot write; look at its disk"),
+        Code::KafkaStorageError => (ErrorKind::Full, "the broker cannot write; check its disk"),
         _ => (
             ErrorKind::Unavailable,
             "the brokers cannot be reached or are busy; check that they run, then try again",
@@ -66,8 +66,8 @@ pub(crate) fn explain_code(code: Code, said: &str) -> Error {
     Error::new(kind, format!("{what} ({said})"))
 }
 
-/// Whether a record that was sent, and came back with this, is certainly not in the log.
-pub(crate) fn is_certain(code: Code) -> bool {
+/// Whether a record that failed with this code is certainly not in the log.
+pub(crate) fn is_not_written(code: Code) -> bool {
     matches!(
         code,
         Code::MessageSizeTooLarge
@@ -85,15 +85,15 @@ pub(crate) fn is_certain(code: Code) -> bool {
     )
 }
 
-/// Whether trouble with a connection stays until somebody changes something.
-pub(crate) fn lasts(code: Code) -> bool {
+/// Whether a connection error persists until somebody changes the configuration.
+pub(crate) fn is_permanent(code: Code) -> bool {
     matches!(
         code,
         Code::Authentication | Code::SSL | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism
     )
 }
 
-/// Whether a partition has no leader just now.
+/// Whether a partition currently has no leader.
 pub(crate) fn is_leaderless(code: Code) -> bool {
     matches!(
         code,
@@ -105,23 +105,23 @@ pub(crate) fn is_leaderless(code: Code) -> bool {
     )
 }
 
-/// Whether a partition or its topic is said not to be there. A client that has only begun, and a broker that has much to do,
-/// say so at times of one that is.
+/// Whether a partition or its topic was reported as unknown. New clients and busy brokers sometimes report
+/// this of a topic that exists.
 pub(crate) fn is_unknown(code: Code) -> bool {
     matches!(code, Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition)
 }
 
-/// Hears what the driver says on its own.
+/// Receives the driver's events.
 #[derive(Default)]
-pub(crate) struct Ears;
+pub(crate) struct DriverContext;
 
-impl ClientContext for Ears {
+impl ClientContext for DriverContext {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "the driver reports trouble");
     }
 }
 
-impl ConsumerContext for Ears {}
+impl ConsumerContext for DriverContext {}
 
 #[cfg(test)]
 mod tests {
@@ -142,6 +142,6 @@ mod tests {
         }
         let late = explain(&KafkaError::AdminOp(Code::OperationTimedOut));
         assert_eq!(late.kind(), ErrorKind::Unavailable, "{late}");
-        assert!(is_certain(Code::MessageSizeTooLarge) && !is_certain(Code::MessageTimedOut));
+        assert!(is_not_written(Code::MessageSizeTooLarge) && !is_not_written(Code::MessageTimedOut));
     }
 }

@@ -1,8 +1,8 @@
-//! Reading ahead: a thread fetches the partitions of one topic that somebody reads, from where they read, and keeps what
-//! came last within bounds.
+//! Reads ahead: a thread fetches the partitions of one topic from where they are read, and buffers a bounded
+//! number of messages.
 //!
-//! Partitions are assigned by hand, so that nobody has to agree with anybody about who reads what. A reader that goes back, or
-//! far ahead, moves the place from which its partition is fetched.
+//! Partitions are assigned by hand, so no agreement between readers is needed. A reader that goes back, or
+//! far ahead, moves the offset from which its partition is fetched.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,35 +13,33 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
-use sawmill::bells::Bells;
-use sawmill::clock::Timestamp;
-use sawmill::env::Env;
-use sawmill::log::{Block, Position, Span, Want};
-use sawmill::message::Message;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::model::Message;
+use sawmill_engine::runtime::{Env, Timestamp};
+use sawmill_engine::storage::{Block, Notifier, Position, ReadRequest, Span};
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
-use crate::error::{Ears, code_of, explain};
+use crate::error::{DriverContext, code_of, explain};
 use crate::record;
 
-/// How long the driver is waited for before it is looked whether anybody still reads.
+/// How long a poll waits before the thread checks whether the fetcher still exists.
 const POLL: Duration = Duration::from_millis(100);
-/// How long a fetch waits at the broker for something to come. A partition that is new waits so long behind it.
+/// How long a fetch waits at the broker for messages. A new partition waits behind it for as long.
 const FETCH_WAIT_MS: &str = "100";
-/// How long a read waits when there is nothing at hand: until the broker has said that there is nothing.
+/// How long a read with an empty buffer waits for the broker to report the end.
 const EMPTY_WAIT: Duration = Duration::from_millis(250);
-/// How long it waits for what is known to be there, beside what is at hand.
-const KNOWN_WAIT: Duration = Duration::from_secs(1);
-/// What is kept of a topic, about, and the least of a partition.
-const KEEP_BYTES: usize = 64 << 20;
-const KEEP_LEAST: usize = 1 << 20;
+/// How long a read waits for messages that are known to exist, beside those it already has.
+const KNOWN_MESSAGES_WAIT: Duration = Duration::from_secs(1);
+/// Approximate buffer limit of a topic, and the minimum for one partition.
+const MAX_TOPIC_BYTES: usize = 64 << 20;
+const MIN_PARTITION_BYTES: usize = 1 << 20;
 /// The most bytes of a block.
 const BLOCK_BYTES: usize = 8 << 20;
-/// Further ahead than this, fetching what lies between costs more than beginning anew.
-const LEAP: u64 = 20_000;
+/// Beyond this distance, fetching the offsets between costs more than starting anew.
+const MAX_GAP: u64 = 20_000;
 
-/// What is fetched of one topic. Fetching ends when it is dropped.
+/// Fetches one topic until it is dropped.
 pub(crate) struct Fetcher {
     inner: Arc<Inner>,
     env: Env,
@@ -49,21 +47,21 @@ pub(crate) struct Fetcher {
 
 struct Inner {
     topic: String,
-    consumer: BaseConsumer<Ears>,
-    shelves: Mutex<Vec<Shelf>>,
-    /// Counts how often a partition was moved. What was fetched meanwhile may be from the place before.
+    consumer: BaseConsumer<DriverContext>,
+    buffers: Mutex<Vec<PartitionBuffer>>,
+    /// Counts assignment moves. A message polled during a move may be from the previous offset.
     moves: AtomicU64,
     changed: watch::Sender<()>,
-    /// Rung when messages came.
-    bells: Arc<Bells>,
-    over: AtomicBool,
-    trouble: Mutex<Option<Code>>,
-    keep: usize,
+    /// Notified when messages arrive.
+    notifier: Arc<Notifier>,
+    stopped: AtomicBool,
+    last_error: Mutex<Option<Code>>,
+    max_bytes: usize,
 }
 
-/// What is known of one partition: everything from `first` to before `next`.
+/// The buffered messages of one partition: all from `first` up to, not including, `next`.
 #[derive(Default)]
-struct Shelf {
+struct PartitionBuffer {
     assigned: bool,
     first: u64,
     next: u64,
@@ -72,7 +70,7 @@ struct Shelf {
     /// The broker had no more at `next`.
     at_end: bool,
     paused: bool,
-    /// Where somebody read last.
+    /// The offset of the last read.
     wanted: u64,
 }
 
@@ -81,7 +79,7 @@ fn size(message: &Message) -> usize {
     100 + message.payload.len() + message.key.as_ref().map_or(0, |key| key.len()) + headers
 }
 
-impl Shelf {
+impl PartitionBuffer {
     fn push(&mut self, offset: u64, message: Message) {
         self.bytes += size(&message);
         self.messages.push_back((offset, message));
@@ -89,9 +87,10 @@ impl Shelf {
         self.at_end = false;
     }
 
-    /// Lets go of what was read, as far as there is too much.
-    fn shrink(&mut self, keep: usize) {
-        while self.bytes > keep && self.messages.front().is_some_and(|(offset, _)| *offset < self.wanted) {
+    /// Drops messages that were read while the buffer exceeds the limit.
+    fn shrink(&mut self, max_bytes: usize) {
+        while self.bytes > max_bytes && self.messages.front().is_some_and(|(offset, _)| *offset < self.wanted)
+        {
             if let Some((offset, message)) = self.messages.pop_front() {
                 self.bytes -= size(&message);
                 self.first = offset + 1;
@@ -99,9 +98,9 @@ impl Shelf {
         }
     }
 
-    /// Whether what lies at this offset is here, or will be if nothing is done.
+    /// Whether this offset is buffered, or soon will be without a move.
     fn covers(&self, from: u64) -> bool {
-        self.assigned && self.first <= from && from <= self.next.saturating_add(LEAP)
+        self.assigned && self.first <= from && from <= self.next.saturating_add(MAX_GAP)
     }
 
     fn block(&mut self, from: u64, limit: usize) -> Block {
@@ -122,25 +121,31 @@ impl Shelf {
 }
 
 impl Inner {
-    fn shelves(&self) -> MutexGuard<'_, Vec<Shelf>> {
-        self.shelves.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn buffers(&self) -> MutexGuard<'_, Vec<PartitionBuffer>> {
+        self.buffers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Fetches partitions from other places than before.
+    /// Assigns partitions at new offsets.
     fn move_to(&self, places: &[(u16, u64)]) -> KafkaResult<()> {
-        let mut shelves = self.shelves();
+        let mut buffers = self.buffers();
         self.moves.fetch_add(1, Ordering::AcqRel);
         let (mut to, mut away) = (TopicPartitionList::new(), TopicPartitionList::new());
         for (partition, from) in places {
-            let Some(shelf) = shelves.get_mut(usize::from(*partition)) else { continue };
+            let Some(buffer) = buffers.get_mut(usize::from(*partition)) else { continue };
             let offset = Offset::Offset(i64::try_from(*from).unwrap_or(i64::MAX));
             to.add_partition_offset(&self.topic, i32::from(*partition), offset)?;
-            if shelf.assigned {
+            if buffer.assigned {
                 away.add_partition(&self.topic, i32::from(*partition));
             }
-            *shelf = Shelf { assigned: true, first: *from, next: *from, wanted: *from, ..Shelf::default() };
+            *buffer = PartitionBuffer {
+                assigned: true,
+                first: *from,
+                next: *from,
+                wanted: *from,
+                ..PartitionBuffer::default()
+            };
         }
-        // Two who move at once must not come between each other.
+        // The lock stays held, so concurrent moves do not interleave.
         if away.count() > 0 {
             self.consumer.resume(&away)?;
             self.consumer.incremental_unassign(&away)?;
@@ -148,16 +153,16 @@ impl Inner {
         self.consumer.incremental_assign(&to)
     }
 
-    /// Fetches until nobody reads any more.
+    /// Fetches until the fetcher is dropped.
     fn run(&self) {
         let mut more = false;
-        while !self.over.load(Ordering::Acquire) {
+        while !self.stopped.load(Ordering::Acquire) {
             let moves = self.moves.load(Ordering::Acquire);
             match self.consumer.poll(if more { Duration::ZERO } else { POLL }) {
                 None if more => {
                     more = false;
                     self.changed.send_replace(());
-                    self.bells.ring_messages();
+                    self.notifier.notify_messages();
                 }
                 None => {}
                 Some(Ok(message)) => {
@@ -167,7 +172,8 @@ impl Inner {
                 Some(Err(KafkaError::PartitionEOF(partition))) => self.end(partition, moves),
                 Some(Err(error)) => {
                     tracing::debug!(%error, topic = %self.topic, "fetching is interrupted");
-                    *self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = code_of(&error);
+                    *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+                        code_of(&error);
                     self.changed.send_replace(());
                 }
             }
@@ -177,84 +183,90 @@ impl Inner {
     fn take(&self, message: &BorrowedMessage<'_>, moves: u64) {
         let Some((offset, read)) = record::read(message) else { return };
         let partition = message.partition();
-        let mut shelves = self.shelves();
-        let Some(shelf) = usize::try_from(partition).ok().and_then(|at| shelves.get_mut(at)) else { return };
+        let mut buffers = self.buffers();
+        let Some(buffer) = usize::try_from(partition).ok().and_then(|at| buffers.get_mut(at)) else { return };
         if self.moves.load(Ordering::Acquire) != moves {
-            let from = shelf.next;
-            drop(shelves);
-            return self.again(partition, from);
+            let from = buffer.next;
+            drop(buffers);
+            return self.refetch(partition, from);
         }
-        if offset < shelf.next {
+        if offset < buffer.next {
             return;
         }
-        shelf.push(offset, read);
-        shelf.shrink(self.keep);
-        if shelf.bytes > 2 * self.keep && !shelf.paused {
+        buffer.push(offset, read);
+        buffer.shrink(self.max_bytes);
+        if buffer.bytes > 2 * self.max_bytes && !buffer.paused {
             let mut list = TopicPartitionList::new();
             list.add_partition(&self.topic, partition);
-            shelf.paused = self.consumer.pause(&list).is_ok();
+            buffer.paused = self.consumer.pause(&list).is_ok();
         }
     }
 
     fn end(&self, partition: i32, moves: u64) {
-        let mut shelves = self.shelves();
-        let Some(shelf) = usize::try_from(partition).ok().and_then(|at| shelves.get_mut(at)) else { return };
+        let mut buffers = self.buffers();
+        let Some(buffer) = usize::try_from(partition).ok().and_then(|at| buffers.get_mut(at)) else { return };
         if self.moves.load(Ordering::Acquire) != moves {
-            // The broker does not say it a second time.
-            let from = shelf.next;
-            drop(shelves);
-            return self.again(partition, from);
+            // The broker reports the end only once.
+            let from = buffer.next;
+            drop(buffers);
+            return self.refetch(partition, from);
         }
-        shelf.at_end = true;
-        drop(shelves);
+        buffer.at_end = true;
+        drop(buffers);
         self.changed.send_replace(());
     }
 
-    /// Fetches a partition again from where it is: what came may have been from before a move.
-    fn again(&self, partition: i32, from: u64) {
+    /// Restarts a partition at its current offset: what was polled may be from before a move.
+    fn refetch(&self, partition: i32, from: u64) {
         if let Ok(partition) = u16::try_from(partition)
             && let Err(error) = self.move_to(&[(partition, from)])
         {
-            tracing::debug!(%error, "fetching could not go on; it is tried again");
+            tracing::debug!(%error, "fetching could not be restarted; it is tried again");
         }
     }
 }
 
 impl Fetcher {
-    pub(crate) fn new(cluster: &Cluster, topic: &str, partitions: u16, bells: Arc<Bells>) -> Result<Self> {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        topic: &str,
+        partitions: u16,
+        notifier: Arc<Notifier>,
+    ) -> Result<Self> {
         let mut config = cluster.address.config();
         config.set("group.id", "sawmill").set("enable.auto.commit", "false");
         config.set("auto.offset.reset", "earliest").set("enable.partition.eof", "true");
         config.set("fetch.wait.max.ms", FETCH_WAIT_MS).set("fetch.error.backoff.ms", "50");
         config.set("fetch.queue.backoff.ms", "50").set("queued.max.messages.kbytes", "16384");
         config.set("fetch.message.max.bytes", "1048576");
-        let consumer = config.create_with_context(Ears).map_err(|error| explain(&error))?;
+        let consumer = config.create_with_context(DriverContext).map_err(|error| explain(&error))?;
         let inner = Arc::new(Inner {
             topic: topic.to_owned(),
             consumer,
-            shelves: Mutex::new((0..partitions).map(|_| Shelf::default()).collect()),
+            buffers: Mutex::new((0..partitions).map(|_| PartitionBuffer::default()).collect()),
             moves: AtomicU64::new(0),
             changed: watch::Sender::new(()),
-            bells,
-            over: AtomicBool::new(false),
-            trouble: Mutex::new(None),
-            keep: (KEEP_BYTES / usize::from(partitions.max(1))).max(KEEP_LEAST),
+            notifier,
+            stopped: AtomicBool::new(false),
+            last_error: Mutex::new(None),
+            max_bytes: (MAX_TOPIC_BYTES / usize::from(partitions.max(1))).max(MIN_PARTITION_BYTES),
         });
         let fetching = inner.clone();
         let started = std::thread::Builder::new().name("sawmill-kafka".into()).spawn(move || fetching.run());
         started.map_err(|error| {
-            Error::new(ErrorKind::Unavailable, format!("there is no room for one more thread ({error})"))
+            Error::new(ErrorKind::Unavailable, format!("no thread could be started ({error})"))
         })?;
         Ok(Self { inner, env: cluster.env.clone() })
     }
 
-    /// Trouble that the driver has told of since it was asked last.
-    pub(crate) fn trouble(&self) -> Option<Code> {
-        self.inner.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    /// Returns the driver's last error since the previous call.
+    pub(crate) fn take_error(&self) -> Option<Code> {
+        self.inner.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
     }
 
-    /// Reads each shard from where it is wanted. `known` says up to where there are messages for certain.
-    pub(crate) async fn read(&self, wants: &[Want], known: impl Fn(u16) -> u64) -> Result<Vec<Block>> {
+    /// Reads each shard from the wanted position. `known` returns the offset up to which messages certainly
+    /// exist.
+    pub(crate) async fn read(&self, wants: &[ReadRequest], known: impl Fn(u16) -> u64) -> Result<Vec<Block>> {
         let froms: Result<Vec<u64>> = wants.iter().map(|want| want.after.number()).collect();
         let froms = froms?;
         let known: Vec<u64> = wants.iter().map(|want| known(want.shard)).collect();
@@ -265,16 +277,16 @@ impl Fetcher {
             let (mut blocks, mut moves) = (Vec::with_capacity(wants.len()), Vec::new());
             let (mut some, mut unknown, mut missing) = (false, false, false);
             {
-                let mut shelves = self.inner.shelves();
+                let mut buffers = self.inner.buffers();
                 for ((want, from), known) in wants.iter().zip(&froms).zip(&known) {
-                    let Some(shelf) = shelves.get_mut(usize::from(want.shard)) else {
+                    let Some(buffer) = buffers.get_mut(usize::from(want.shard)) else {
                         return Err(Error::new(
                             ErrorKind::Invalid,
                             format!("there is no shard {}", want.shard),
                         ));
                     };
-                    if !shelf.covers(*from) {
-                        // One at a time, if two want to be at different places.
+                    if !buffer.covers(*from) {
+                        // One at a time, if two requests want different offsets.
                         if !moves.iter().any(|(shard, _)| *shard == want.shard) {
                             moves.push((want.shard, *from));
                         }
@@ -282,16 +294,16 @@ impl Fetcher {
                         blocks.push(Block { messages: Vec::new(), span, end, more: true });
                         continue;
                     }
-                    let block = shelf.block(*from, want.limit);
-                    shelf.shrink(self.inner.keep);
-                    if shelf.paused && shelf.bytes <= self.inner.keep {
-                        shelf.paused = false;
+                    let block = buffer.block(*from, want.limit);
+                    buffer.shrink(self.inner.max_bytes);
+                    if buffer.paused && buffer.bytes <= self.inner.max_bytes {
+                        buffer.paused = false;
                         resume.push(want.shard);
                     }
                     some |= !block.messages.is_empty();
                     if block.messages.is_empty() && want.limit > 0 {
-                        missing |= shelf.next < *known || shelf.next < *from;
-                        unknown |= !shelf.at_end;
+                        missing |= buffer.next < *known || buffer.next < *from;
+                        unknown |= !buffer.at_end;
                     }
                     blocks.push(block);
                 }
@@ -300,7 +312,7 @@ impl Fetcher {
                 let inner = self.inner.clone();
                 let moved = self.env.blocking(move || inner.move_to(&moves)).await;
                 match moved {
-                    // What is at hand does not wait for what has to be fetched.
+                    // Buffered messages do not wait for those that must be fetched.
                     Some(Ok(Ok(()))) if some => break blocks,
                     Some(Ok(Ok(()))) if self.env.now().since(began) < EMPTY_WAIT => continue,
                     Some(Ok(Ok(()))) => break blocks,
@@ -314,7 +326,7 @@ impl Fetcher {
                 }
             }
             let limit = match (some, missing, unknown) {
-                (true, true, _) => KNOWN_WAIT,
+                (true, true, _) => KNOWN_MESSAGES_WAIT,
                 (false, true, _) | (false, _, true) => EMPTY_WAIT,
                 _ => break blocks,
             };
@@ -343,35 +355,36 @@ impl Fetcher {
         }
     }
 
-    /// When the first message from an offset on was created, if it is at hand.
+    /// Returns when the first message from an offset on was created, if it is buffered.
     pub(crate) fn first(&self, shard: u16, from: u64) -> Option<Timestamp> {
-        let shelves = self.inner.shelves();
-        let shelf = shelves.get(usize::from(shard)).filter(|shelf| shelf.assigned && shelf.first <= from)?;
-        let at = shelf.messages.partition_point(|(offset, _)| *offset < from);
-        shelf.messages.get(at).map(|(_, message)| message.created)
+        let buffers = self.inner.buffers();
+        let buffer =
+            buffers.get(usize::from(shard)).filter(|buffer| buffer.assigned && buffer.first <= from)?;
+        let at = buffer.messages.partition_point(|(offset, _)| *offset < from);
+        buffer.messages.get(at).map(|(_, message)| message.created)
     }
 
-    /// What lies before an offset was dropped.
+    /// Drops buffered messages before an offset, since they were trimmed.
     pub(crate) fn trimmed(&self, shard: u16, cut: u64) {
-        let mut shelves = self.inner.shelves();
-        let Some(shelf) = shelves.get_mut(usize::from(shard)) else { return };
-        while shelf.messages.front().is_some_and(|(offset, _)| *offset < cut) {
-            if let Some((_, message)) = shelf.messages.pop_front() {
-                shelf.bytes -= size(&message);
+        let mut buffers = self.inner.buffers();
+        let Some(buffer) = buffers.get_mut(usize::from(shard)) else { return };
+        while buffer.messages.front().is_some_and(|(offset, _)| *offset < cut) {
+            if let Some((_, message)) = buffer.messages.pop_front() {
+                buffer.bytes -= size(&message);
             }
         }
-        shelf.first = shelf.first.max(cut.min(shelf.next));
+        buffer.first = buffer.first.max(cut.min(buffer.next));
     }
 
-    /// A past block, if all of it is at hand.
+    /// Returns a past block, if all of it is buffered.
     pub(crate) fn past(&self, shard: u16, from: u64, upto: u64, count: usize) -> Option<Vec<Message>> {
-        let shelves = self.inner.shelves();
-        let shelf = shelves.get(usize::from(shard))?;
-        if !shelf.assigned || shelf.first > from || upto > shelf.next {
+        let buffers = self.inner.buffers();
+        let buffer = buffers.get(usize::from(shard))?;
+        if !buffer.assigned || buffer.first > from || upto > buffer.next {
             return None;
         }
-        let start = shelf.messages.partition_point(|(offset, _)| *offset < from);
-        let found = shelf.messages.range(start..).take_while(|(offset, _)| *offset < upto);
+        let start = buffer.messages.partition_point(|(offset, _)| *offset < from);
+        let found = buffer.messages.range(start..).take_while(|(offset, _)| *offset < upto);
         let found: Vec<Message> = found.map(|(_, message)| message.clone()).collect();
         (found.len() == count).then_some(found)
     }
@@ -379,6 +392,6 @@ impl Fetcher {
 
 impl Drop for Fetcher {
     fn drop(&mut self) {
-        self.inner.over.store(true, Ordering::Release);
+        self.inner.stopped.store(true, Ordering::Release);
     }
 }

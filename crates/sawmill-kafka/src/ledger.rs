@@ -3,28 +3,27 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Write};
-use sawmill::log::Hints;
-use sawmill::{Finding, Result};
+use sawmill_engine::Result;
+use sawmill_engine::storage::{Commit, Entry, EntryKey, Finding, Ledger, Notifications, Write};
 
 use crate::coordination::check_size;
 use crate::store::Kafka;
 
-const SPACE: &str = "l/";
+const PREFIX: &str = "l/";
 
 #[async_trait]
 impl Ledger for Kafka {
     async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
         self.coordination.catch_up().await?;
-        let known = self.coordination.known(&format!("{SPACE}{key}"));
+        let known = self.coordination.known(&format!("{PREFIX}{key}"));
         Ok(known.map(|(version, value)| Entry { key: key.clone(), version, value }))
     }
 
     async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
         self.coordination.catch_up().await?;
-        let known = self.coordination.known_from(&format!("{SPACE}{prefix}"));
+        let known = self.coordination.known_from(&format!("{PREFIX}{prefix}"));
         let entry = |(name, version, value): (String, _, _)| {
-            let key = EntryKey::raw(name.strip_prefix(SPACE)?);
+            let key = EntryKey::raw(name.strip_prefix(PREFIX)?);
             Some(Entry { key, version, value })
         };
         Ok(known.into_iter().filter_map(entry).collect())
@@ -32,14 +31,14 @@ impl Ledger for Kafka {
 
     async fn commit(&self, write: Write) -> Result<Commit> {
         check_size(write.value.as_ref())?;
-        self.coordination.commit(&format!("{SPACE}{}", write.key), write.expect, write.value).await
+        self.coordination.commit(&format!("{PREFIX}{}", write.key), write.expect, write.value).await
     }
 
-    fn watch(&self) -> Hints {
-        self.coordination.hints()
+    fn entry_notifications(&self) -> Notifications {
+        self.coordination.notifications()
     }
 
-    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
-        self.troubles().await
+    async fn diagnose(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.durability_findings().await
     }
 }

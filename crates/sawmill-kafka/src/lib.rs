@@ -2,34 +2,38 @@
 //!
 //! ```no_run
 //! # async fn example() -> sawmill::Result<()> {
-//! let mill = sawmill_kafka::open("kafka://localhost:9092").await?;
+//! let mill = sawmill::Sawmill::open("kafka://localhost:9092").await?;
 //! mill.create_topic("emails").await?;
 //! mill.push("emails", "Hello Alice").await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A URL is `kafka://USER:PASSWORD@HOST:PORT,HOST:PORT?SETTINGS`. The settings: `tls=on` and `ca=FILE`; `sasl=plain`, `scram-sha-256` or
-//! `scram-sha-512`; `replication=3`, on how many brokers each record lies; `coordination=TOPIC`, a coordination topic of
-//! one's own. Encryption and SCRAM need the feature `tls`.
+//! A URL is `kafka://USER:PASSWORD@HOST:PORT,HOST:PORT?SETTINGS`. The settings are `tls=on` and `ca=FILE`;
+//! `sasl=plain`, `scram-sha-256` or `scram-sha-512`; `replication=3`, the replication factor of new topics;
+//! and `coordination=TOPIC`, a coordination topic of your own. TLS and SCRAM need the feature `tls`.
 //!
-//! **Messages.** A shard is a partition, and a key is where Kafka's own producers put it. In the default namespace a topic has the same
-//! name in Kafka, and a topic that is there already can be used: what others write to it is handled, with payload, key
-//! and headers, and what is pushed here others can read. Partitions are read as they are assigned by hand; there is no
-//! consumer group that would have to agree. Each push is confirmed by all brokers that keep it (`acks=all`), by a producer that does not
-//! double what it sends again. But two pushes with one id are two records: see
-//! [`idempotent_append`](sawmill::Capabilities::idempotent_append).
+//! **Messages.** A shard is a partition. A key goes to the partition that Kafka's own producers choose. In
+//! the default namespace a topic has the same name in Kafka, and an existing Kafka topic can be used: records
+//! of other producers are handled with payload, key and headers, and other consumers can read what Sawmill
+//! pushes. Partitions are assigned by hand, without a consumer group. Each push is confirmed by all in-sync
+//! replicas (`acks=all`) through an idempotent producer, whose retries write no duplicates. Two pushes with
+//! the same id are still two records: see
+//! [`idempotent_append`](sawmill_engine::storage::Capabilities::idempotent_append).
 //!
-//! **Due times.** Kafka has none: a second topic keeps what is not due, and who promotes has its times in memory.
+//! **Due times.** Kafka has none. A second topic keeps messages that are not due; the process that promotes
+//! them holds their due times in memory.
 //!
-//! **The ledger** and the list of topics are entries of one compacted topic, `sawmill.NAMESPACE.coordination`. See `rules.rs` for how one
-//! order of records decides who may change an entry.
+//! **The ledger** and the list of topics are entries of one compacted topic,
+//! `sawmill.NAMESPACE.coordination`. `rules.rs` explains how the order of its records decides which writer
+//! may change an entry.
 //!
-//! **What is absent.** Kafka's own retention is off for topics that are made here, since it drops what nobody has read; a topic that
-//! others have made keeps theirs. Partitions cannot be added to a topic.
+//! **What is absent.** Kafka's own retention is off for topics that Sawmill creates, since it would drop
+//! unread messages; existing topics keep theirs. Partitions cannot be added to a topic.
 //!
-//! **A check-up** names topics that fewer than two brokers have, or for which one broker's word is enough, or that a broker may lead that
-//! lacks some: what such a topic has acknowledged, the crash of one machine may take. The clocks of brokers are not looked at.
+//! **The check-up** names topics with fewer than two replicas, topics where one broker alone may acknowledge
+//! a write, and topics where a broker that lacks records may become leader. The crash of one machine may lose
+//! acknowledged messages of such a topic. The brokers' clocks are not checked.
 
 mod address;
 mod aside;
@@ -40,7 +44,6 @@ mod error;
 mod fetch;
 mod ledger;
 mod log;
-mod lookback;
 #[cfg(test)]
 mod model_tests;
 mod murmur;
@@ -48,6 +51,7 @@ mod open_topic;
 mod promote;
 mod record;
 mod rules;
+mod scan;
 mod send;
 mod store;
 mod tail;
@@ -57,8 +61,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
-use sawmill::{Result, Sawmill};
+use sawmill_engine::Result;
+use sawmill_engine::storage::{Capabilities, Engine, Namespace, OpenedStore, StoreUrl};
 
 pub use murmur::partition_of;
 pub use store::Kafka;
@@ -74,7 +78,7 @@ const CAPABILITIES: Capabilities = Capabilities {
 /// The engine behind `kafka://HOST:PORT,HOST:PORT`.
 ///
 /// ```
-/// use sawmill::engine::Engine;
+/// use sawmill_engine::storage::Engine;
 /// use sawmill_kafka::KafkaEngine;
 ///
 /// assert_eq!(KafkaEngine.scheme(), "kafka");
@@ -97,16 +101,8 @@ impl Engine for KafkaEngine {
         CAPABILITIES
     }
 
-    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<Store> {
+    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<OpenedStore> {
         let kafka = Arc::new(Kafka::open(url, namespace).await?);
-        Ok(Store { log: Some(kafka.clone()), ledger: Some(kafka) })
+        Ok(OpenedStore { log: Some(kafka.clone()), ledger: Some(kafka) })
     }
-}
-
-/// Opens a store by URL: `kafka://HOST:PORT`, or `memory:`.
-///
-/// For a namespace, a ledger elsewhere, or other engines beside this one, use [`Sawmill::options`] and add
-/// [`KafkaEngine`] to it.
-pub async fn open(url: &str) -> Result<Sawmill> {
-    Sawmill::options().engine(KafkaEngine).open(url).await
 }

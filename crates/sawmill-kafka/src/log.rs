@@ -1,4 +1,4 @@
-//! The log: a shard is a partition, a position is the offset to go on from.
+//! The log: a shard is a partition, a position is the next offset to read.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rdkafka::error::RDKafkaErrorCode as Code;
-use sawmill::clock::Timestamp;
-use sawmill::engine::Capabilities;
-use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::message::{Message, MessageId};
-use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Error, ErrorKind, Finding, Result};
+use sawmill_engine::model::{Message, MessageId, Topic, TopicName, TopicSpec};
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::{
+    Backlog, Block, Capabilities, Finding, FoundMessage, Log, Notifications, Position, Promoted, ReadRequest,
+    Record, Span,
+};
+use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::CAPABILITIES;
 use crate::aside::more_headers;
 use crate::murmur::partition_of;
 use crate::open_topic::OpenTopic;
-use crate::promote::lost;
-use crate::record;
-use crate::send::Parcel;
+use crate::promote::unknown_outcome;
+use crate::send::OutgoingRecord;
 use crate::store::Kafka;
+use crate::{CAPABILITIES, record};
 
-/// How much earlier than its id says a message may have been written, by another clock.
-const CLOCKS_DIFFER: Duration = Duration::from_secs(600);
+/// How far a record's timestamp may precede the time in its id, since clocks differ.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(600);
 
 #[async_trait]
 impl Log for Kafka {
@@ -51,7 +51,7 @@ impl Log for Kafka {
     async fn delete_topic(&self, topic: &Topic) -> Result<bool> {
         let removed = self.remove_topic(topic).await?;
         if removed {
-            self.forget_turn(topic).await;
+            self.delete_promotion_lock(topic).await;
         }
         Ok(removed)
     }
@@ -64,7 +64,7 @@ impl Log for Kafka {
         }
         let waits = |record: &Record| record.message.due.is_some_and(|due| due > now);
         let (aside, ready): (Vec<Record>, Vec<Record>) = records.into_iter().partition(waits);
-        // What is kept aside goes first: its topic may have to be made, which can fail without harm.
+        // Delayed messages go first: their topic may have to be created, which can fail without harm.
         if !aside.is_empty() {
             self.keep_aside(topic, &open, aside).await?;
         }
@@ -74,24 +74,25 @@ impl Log for Kafka {
             true => error,
             false => Error::new(ErrorKind::Unknown, error.to_string()),
         })?;
-        self.bells.ring_messages();
+        self.notifier.notify_messages();
         Ok(())
     }
 
-    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+    async fn read(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
         let open = self.open_topic(topic).await?;
         for want in wants {
             open.check_shard(want.shard)?;
         }
         let fetcher = self.fetcher(&open)?;
-        if let Some(code) = fetcher.trouble() {
-            self.look_into(&open, code).await?;
+        if let Some(code) = fetcher.take_error() {
+            self.check_error(&open, code).await?;
         }
         let mut blocks = fetcher.read(wants, |shard| open.known_end(shard)).await?;
         for (want, block) in wants.iter().zip(&mut blocks) {
             let known = open.known_end(want.shard);
             if !block.more && block.end.number()? < known {
-                // That there is no more was said before our own last push; unless what was pushed is trimmed by now.
+                // The fetcher reported the end before our own last push. Exception: what was pushed may be
+                // trimmed by now.
                 block.more = !block.messages.is_empty() || self.ends(&open, want.shard).await?.0 < known;
             }
         }
@@ -111,7 +112,7 @@ impl Log for Kafka {
         }
         let (low, high) = self.ends(&open, shard).await?;
         let range = (from.max(low), upto.min(high));
-        let found = self.lookback.visit(&open.listed.kafka, shard, range, Vec::new(), |found, message| {
+        let found = self.scanner.visit(&open.listed.kafka, shard, range, Vec::new(), |found, message| {
             found.extend(record::read(message).map(|(_, message)| message));
             ControlFlow::Continue(())
         });
@@ -123,27 +124,30 @@ impl Log for Kafka {
         self.promote_due(topic, now, limit).await
     }
 
-    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         self.coordination.catch_up().await?;
         let open = self.open_topic(topic).await?;
         if let Some(aside) = self.aside(topic, &open)? {
             aside.catch_up().await?;
             if let Some(waiting) = aside.find(id) {
-                let message = aside.message(&waiting, &self.lookback).await?;
-                return Ok(Some(Found { shard: waiting.shard, message, before: None }));
+                let message = aside.message(&waiting, &self.scanner).await?;
+                return Ok(Some(FoundMessage { shard: waiting.shard, message, before: None }));
             }
         }
         let ends = self.all_ends(&open).await?;
-        // Most likely it was written at the time that its id begins with. If not, all is searched.
-        let near =
-            self.cluster.ends.since(&open.listed.kafka, topic.shards, id.created() - CLOCKS_DIFFER).await;
+        // It was most likely written at the time in its id. If not found there, all is searched.
+        let near = self
+            .cluster
+            .offsets
+            .since(&open.listed.kafka, topic.shards, id.created() - MAX_CLOCK_DIFFERENCE)
+            .await;
         let near = near.map_err(|error| open.explain(error))?;
         for later in [true, false] {
             for (shard, (near, (low, high))) in (0..).zip(near.iter().zip(&ends)) {
                 let middle = near.unwrap_or(*high).clamp(*low, *high);
                 let range = if later { (middle, *high) } else { (*low, middle) };
                 let found =
-                    self.lookback.visit(&open.listed.kafka, shard, range, None, move |found, message| {
+                    self.scanner.visit(&open.listed.kafka, shard, range, None, move |found, message| {
                         match record::read(message).filter(|(_, message)| message.id == id) {
                             Some(read) => {
                                 *found = Some(read);
@@ -153,7 +157,11 @@ impl Log for Kafka {
                         }
                     });
                 if let Some((offset, message)) = found.await.map_err(|error| open.explain(error))? {
-                    return Ok(Some(Found { shard, message, before: Some(Position::from_number(offset)) }));
+                    return Ok(Some(FoundMessage {
+                        shard,
+                        message,
+                        before: Some(Position::from_number(offset)),
+                    }));
                 }
             }
         }
@@ -166,7 +174,7 @@ impl Log for Kafka {
         if since == Timestamp::LATEST {
             return Ok(ends.into_iter().map(|(_, high)| Position::from_number(high)).collect());
         }
-        let found = self.cluster.ends.since(&open.listed.kafka, topic.shards, since).await;
+        let found = self.cluster.offsets.since(&open.listed.kafka, topic.shards, since).await;
         let found = found.map_err(|error| open.explain(error))?;
         let position =
             |(found, (_, high)): (Option<u64>, (u64, u64))| Position::from_number(found.unwrap_or(high));
@@ -210,17 +218,17 @@ impl Log for Kafka {
         Ok(dropped)
     }
 
-    fn news(&self, _topic: &Topic) -> Hints {
-        self.bells.message_hints()
+    fn message_notifications(&self, _topic: &Topic) -> Notifications {
+        self.notifier.message_notifications()
     }
 
-    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
-        self.troubles().await
+    async fn diagnose(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.durability_findings().await
     }
 }
 
 impl Kafka {
-    /// What [`Log::trim`] does to one shard.
+    /// Trims one shard; see [`Log::trim`].
     async fn trim_shard(
         &self,
         topic: &Topic,
@@ -235,8 +243,8 @@ impl Kafka {
         if upto <= low || before == Timestamp::default() {
             return Ok(0);
         }
-        // Only a beginning can be dropped: it ends before the first that is young.
-        let young = self.cluster.ends.since(&open.listed.kafka, topic.shards, before).await;
+        // Only a prefix can be dropped: it ends before the first record younger than `before`.
+        let young = self.cluster.offsets.since(&open.listed.kafka, topic.shards, before).await;
         let young = young.map_err(|error| open.explain(error))?;
         let young = young.get(usize::from(shard)).copied().flatten().unwrap_or(high);
         let cut = upto.min(young).min(high);
@@ -254,22 +262,22 @@ impl Kafka {
     }
 
     async fn ends(&self, open: &OpenTopic, shard: u16) -> Result<(u64, u64)> {
-        let ends = self.cluster.ends.of(&open.listed.kafka, shard).await;
+        let ends = self.cluster.offsets.of(&open.listed.kafka, shard).await;
         ends.map_err(|error| open.explain(error))
     }
 
     async fn all_ends(&self, open: &OpenTopic) -> Result<Vec<(u64, u64)>> {
-        let ends = self.cluster.ends.all(&open.listed.kafka, open.topic.shards).await;
+        let ends = self.cluster.offsets.all(&open.listed.kafka, open.topic.shards).await;
         ends.map_err(|error| open.explain(error))
     }
 
-    /// When the first message from an offset on was created.
+    /// Returns when the first message from an offset on was created.
     async fn first(&self, open: &OpenTopic, shard: u16, from: u64, high: u64) -> Result<Option<Timestamp>> {
         let at_hand = self.open_fetcher(open).and_then(|fetcher| fetcher.first(shard, from));
         if let Some(created) = at_hand {
             return Ok(Some(created));
         }
-        let first = self.lookback.visit(&open.listed.kafka, shard, (from, high), None, |found, message| {
+        let first = self.scanner.visit(&open.listed.kafka, shard, (from, high), None, |found, message| {
             *found = record::read(message).map(|(_, message)| message.created);
             ControlFlow::Break(())
         });
@@ -280,14 +288,14 @@ impl Kafka {
     async fn keep_aside(&self, topic: &Topic, open: &OpenTopic, records: Vec<Record>) -> Result<()> {
         let listed = self.make_aside(topic).await?;
         let name = || {
-            let dice = self.cluster.env.dice();
-            format!("{:016x}{:016x}", dice.roll(), dice.roll())
+            let rng = self.cluster.env.rng();
+            format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64())
         };
         let named: Vec<(String, [u8; 2], Record)> =
             records.into_iter().map(|record| (name(), record.shard.to_be_bytes(), record)).collect();
-        let (outbox, aside) = (self.outbox.clone(), listed.aside_topic());
+        let (sender, aside) = (self.sender.clone(), listed.aside_topic());
         let send = move || {
-            let parcels = named.iter().map(|(name, shard, record)| Parcel {
+            let records = named.iter().map(|(name, shard, record)| OutgoingRecord {
                 topic: &aside,
                 partition: 0,
                 key: Some(name.as_bytes()),
@@ -298,15 +306,16 @@ impl Kafka {
                 )),
                 time: record::record_time(&record.message),
             });
-            outbox.send(named.len(), parcels)
+            sender.send(named.len(), records)
         };
-        let sent = self.cluster.env.blocking(send).await.and_then(|sent| sent.ok()).ok_or_else(lost)?;
-        sent?.await.map_err(|_| lost())?.outcome().map_err(|error| open.explain(error))?;
+        let sent =
+            self.cluster.env.blocking(send).await.and_then(|sent| sent.ok()).ok_or_else(unknown_outcome)?;
+        sent?.await.map_err(|_| unknown_outcome())?.outcome().map_err(|error| open.explain(error))?;
         Ok(())
     }
 
-    /// Whether the driver's trouble with a topic is still there.
-    async fn look_into(&self, open: &OpenTopic, code: Code) -> Result<()> {
+    /// Checks whether the driver's error with a topic persists.
+    async fn check_error(&self, open: &OpenTopic, code: Code) -> Result<()> {
         match self.cluster.partitions(&open.listed.kafka).await? {
             Some(_) => {
                 tracing::debug!(?code, topic = %open.topic.name, "the trouble has passed");
@@ -316,7 +325,7 @@ impl Kafka {
         }
     }
 
-    /// The topics that are in use, by their uid.
+    /// Returns the open topics, by uid.
     pub(crate) fn opened(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<OpenTopic>>> {
         self.open.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

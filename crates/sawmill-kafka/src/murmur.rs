@@ -1,6 +1,6 @@
-//! Where Kafka's own producers put a key.
+//! The partitioner of Kafka's own producers.
 
-/// The hash that Kafka's producers place keys by: murmur2, with their seed.
+/// Computes murmur2 with the seed of Kafka's producers.
 fn murmur2(key: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
     let mut hash = 0x9747_b28c ^ key.len() as u32;
@@ -21,7 +21,7 @@ fn murmur2(key: &[u8]) -> u32 {
     hash ^ hash >> 15
 }
 
-/// The partition of a key, where Kafka's own producers put it: the shard of a message with this key.
+/// Returns the partition that Kafka's own producers choose for a key: the shard of a message with this key.
 ///
 /// ```
 /// assert_eq!(sawmill_kafka::partition_of(b"foobar", 16), 14);
@@ -34,7 +34,7 @@ pub fn partition_of(key: &[u8], partitions: u16) -> u16 {
 mod tests {
     use super::*;
 
-    /// What Kafka's own producer computes.
+    /// The values are those of Kafka's own producer.
     #[test]
     fn keys_are_hashed_as_kafka_hashes_them() {
         for (key, hash) in [

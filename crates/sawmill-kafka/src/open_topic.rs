@@ -1,33 +1,33 @@
-//! A topic in use: what is known of it, and what reads it.
+//! A topic in use: its catalogue entry, its known ends, and its readers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use sawmill::topic::Topic;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::model::Topic;
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::aside::Aside;
 use crate::fetch::Fetcher;
 use crate::store::Kafka;
-use crate::topics::Listed;
+use crate::topics::CatalogueEntry;
 
-/// What a record has beside payload, key and headers: lengths, names, times.
+/// Bytes of a record beside payload, key and headers: lengths, names, times.
 const RECORD_OVERHEAD: usize = 256;
 
 pub(crate) struct OpenTopic {
     pub(crate) topic: Topic,
-    pub(crate) listed: Listed,
-    /// The most bytes that a record may have.
+    pub(crate) listed: CatalogueEntry,
+    /// The most bytes of a record.
     max_bytes: usize,
-    /// Up to where each partition is known to have messages.
+    /// For each partition, the offset up to which messages are known to exist.
     ends: Vec<AtomicU64>,
     fetcher: OnceLock<Fetcher>,
     aside: OnceLock<Arc<Aside>>,
 }
 
 impl OpenTopic {
-    /// The partition has messages up to this end.
-    pub(crate) fn know(&self, partition: i32, end: u64) {
+    /// Notes that the partition has messages up to this end.
+    pub(crate) fn extend_known_end(&self, partition: i32, end: u64) {
         if let Some(known) = usize::try_from(partition).ok().and_then(|at| self.ends.get(at)) {
             known.fetch_max(end, Ordering::AcqRel);
         }
@@ -37,7 +37,7 @@ impl OpenTopic {
         self.ends.get(usize::from(shard)).map_or(0, |end| end.load(Ordering::Acquire))
     }
 
-    /// An error of a call on this topic, in words that name it.
+    /// Rewrites a "not found" error of a call so that it names the topic.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match error.kind() {
             ErrorKind::NotFound => self.topic.missing(),
@@ -50,7 +50,7 @@ impl OpenTopic {
     }
 
     /// Refuses a message that the broker would refuse.
-    pub(crate) fn check_size(&self, message: &sawmill::Message) -> Result<()> {
+    pub(crate) fn check_size(&self, message: &sawmill_engine::model::Message) -> Result<()> {
         let headers: usize = message.headers.iter().map(|(name, value)| name.len() + value.len() + 10).sum();
         let key = message.key.as_ref().map_or(0, |key| key.len());
         let bytes = message.payload.len() + key + headers + RECORD_OVERHEAD;
@@ -69,13 +69,13 @@ impl OpenTopic {
 }
 
 impl Kafka {
-    /// The topic, if it is the one that is in the catalogue.
+    /// Opens the topic, if its uid is the one in the catalogue.
     pub(crate) async fn open_topic(&self, topic: &Topic) -> Result<Arc<OpenTopic>> {
-        let (_, mut listed) = self.listed(&topic.name)?;
+        let (_, mut listed) = self.catalogue_entry(&topic.name)?;
         if listed.as_ref().is_none_or(|listed| listed.uid != topic.uid) {
-            // It may have been made a moment ago.
+            // It may be new.
             self.coordination.catch_up().await?;
-            (_, listed) = self.listed(&topic.name)?;
+            (_, listed) = self.catalogue_entry(&topic.name)?;
         }
         let Some(listed) = listed.filter(|listed| listed.uid == topic.uid) else {
             self.opened().remove(&topic.uid);
@@ -114,12 +114,12 @@ impl Kafka {
         Ok(self.opened().entry(topic.uid.clone()).or_insert(open).clone())
     }
 
-    /// What fetches the topic.
+    /// Returns the topic's fetcher, starting it if needed.
     pub(crate) fn fetcher<'a>(&self, open: &'a OpenTopic) -> Result<&'a Fetcher> {
         if open.fetcher.get().is_none() {
             let made =
-                Fetcher::new(&self.cluster, &open.listed.kafka, open.topic.shards, self.bells.clone())?;
-            // Of two who make it at once, one is first.
+                Fetcher::new(&self.cluster, &open.listed.kafka, open.topic.shards, self.notifier.clone())?;
+            // A concurrent call may have been first; its fetcher is used.
             let _ = open.fetcher.set(made);
         }
         open.fetcher
@@ -131,12 +131,12 @@ impl Kafka {
         open.fetcher.get()
     }
 
-    /// What is kept aside of the topic; none if nothing ever was.
+    /// Returns the topic's delayed messages; `None` if it never had any.
     pub(crate) fn aside(&self, topic: &Topic, open: &OpenTopic) -> Result<Option<Arc<Aside>>> {
         if let Some(aside) = open.aside.get() {
             return Ok(Some(aside.clone()));
         }
-        let (_, listed) = self.listed(&topic.name)?;
+        let (_, listed) = self.catalogue_entry(&topic.name)?;
         if !listed.is_some_and(|listed| listed.uid == topic.uid && listed.aside) {
             return Ok(None);
         }

@@ -1,42 +1,42 @@
-//! Promoting: one at a time takes what is due from aside to its shard.
+//! Promotion: one process at a time moves due messages to their shards.
 //!
-//! Who promotes holds a turn, which is an entry of the coordination topic. It is short; one that is seen unchanged for long is taken
-//! over. Copying and removing are two steps: who dies in between leaves messages that are promoted again.
+//! A process holds a lock while it promotes. The lock is an entry of the coordination topic; it is held
+//! briefly, and taken over if it stays unchanged for long. Copying and removing are two steps: after a crash
+//! in between, messages are promoted again.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::clock::{Moment, Timestamp};
-use sawmill::ledger::{Commit, Version};
-use sawmill::log::Promoted;
-use sawmill::topic::Topic;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::{Moment, Timestamp};
+use sawmill_engine::storage::{Commit, Promoted, Version};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::aside::{Aside, Waiting};
 use crate::open_topic::OpenTopic;
 use crate::record;
-use crate::send::Parcel;
+use crate::send::OutgoingRecord;
 use crate::store::Kafka;
 
-/// A turn that does not change for so long belongs to nobody: longer than a promotion can take.
-const TURN: Duration = Duration::from_secs(40);
-/// How long somebody else's turn is waited for.
-const WAIT: Duration = Duration::from_secs(2);
+/// A lock unchanged for this long is abandoned. Longer than a promotion can take.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(40);
+/// How long a call waits for another process's lock.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
 const FREE: &[u8] = b"free";
 
-/// Whose turn was seen, and since when.
+/// The lock version last seen for each topic, and since when.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<String, (Version, Moment)>>);
+pub(crate) struct PromotionLocks(Mutex<HashMap<String, (Version, Moment)>>);
 
-impl Turns {
+impl PromotionLocks {
     fn seen(&self) -> MutexGuard<'_, HashMap<String, (Version, Moment)>> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-fn key(topic: &Topic) -> String {
+fn lock_key(topic: &Topic) -> String {
     format!("p/{}", topic.uid)
 }
 
@@ -49,31 +49,31 @@ impl Kafka {
         if aside.due(now, limit.min(1)).is_empty() {
             return Ok(Promoted { moved: 0, next_due: aside.next_due() });
         }
-        let Some(turn) = self.take_turn(topic).await? else {
+        let Some(lock) = self.acquire_promotion_lock(topic).await? else {
             return Ok(Promoted { moved: 0, next_due: aside.next_due() });
         };
-        let moved = self.promote_in_turn(&open, &aside, now, limit).await;
-        self.end_turn(topic, turn).await;
+        let moved = self.promote_locked(&open, &aside, now, limit).await;
+        self.release_promotion_lock(topic, lock).await;
         let moved = moved?;
         if moved > 0 {
-            self.bells.ring_messages();
+            self.notifier.notify_messages();
         }
         Ok(Promoted { moved, next_due: aside.next_due() })
     }
 
-    async fn promote_in_turn(
+    async fn promote_locked(
         &self,
         open: &OpenTopic,
         aside: &Aside,
         now: Timestamp,
         limit: usize,
     ) -> Result<usize> {
-        // Who had the turn before may have promoted some.
+        // The previous holder may have promoted some.
         aside.catch_up().await?;
         let due = aside.due(now, limit);
         let mut messages = Vec::with_capacity(due.len());
         for waiting in &due {
-            messages.push((waiting.shard, aside.message(waiting, &self.lookback).await?));
+            messages.push((waiting.shard, aside.message(waiting, &self.scanner).await?));
         }
         self.send_messages(open, messages).await?;
         self.remove_aside(open, &due).await?;
@@ -84,7 +84,7 @@ impl Kafka {
     async fn remove_aside(&self, open: &OpenTopic, gone: &[Waiting]) -> Result<()> {
         let topic = open.listed.aside_topic();
         let names: Vec<String> = gone.iter().map(|waiting| format!("{:032x}", waiting.name)).collect();
-        let parcels = names.iter().map(|name| Parcel {
+        let records = names.iter().map(|name| OutgoingRecord {
             topic: &topic,
             partition: 0,
             key: Some(name.as_bytes()),
@@ -92,44 +92,44 @@ impl Kafka {
             headers: None,
             time: None,
         });
-        let report = self.outbox.send(names.len(), parcels)?;
+        let report = self.sender.send(names.len(), records)?;
         if names.is_empty() {
             return Ok(());
         }
-        let report = report.await.map_err(|_| lost())?;
+        let report = report.await.map_err(|_| unknown_outcome())?;
         report.outcome().map(|_| ())
     }
 
-    /// The turn of this topic, if nobody else has it.
-    async fn take_turn(&self, topic: &Topic) -> Result<Option<Version>> {
+    /// Acquires the topic's lock; `None` if another process keeps it.
+    async fn acquire_promotion_lock(&self, topic: &Topic) -> Result<Option<Version>> {
         let env = &self.cluster.env;
         let began = env.now();
         let mut changes = self.coordination.changes();
         loop {
-            let known = self.coordination.known(&key(topic));
+            let known = self.coordination.known(&lock_key(topic));
             let free = match &known {
                 None => true,
                 Some((_, value)) if value == FREE => true,
                 Some((version, _)) => {
-                    let mut seen = self.turns.seen();
+                    let mut seen = self.promotion_locks.seen();
                     let first = seen.get(&topic.uid).filter(|(seen, _)| seen == version).map(|(_, at)| *at);
                     let first = first.unwrap_or_else(|| {
                         seen.insert(topic.uid.clone(), (*version, env.now()));
                         env.now()
                     });
-                    env.now().since(first) >= TURN
+                    env.now().since(first) >= LOCK_TIMEOUT
                 }
             };
             if free {
                 let expect = known.map(|(version, _)| version);
-                let holder = format!("{:016x}", env.dice().roll());
-                match self.coordination.commit(&key(topic), expect, Some(Bytes::from(holder))).await? {
+                let holder = format!("{:016x}", env.rng().next_u64());
+                match self.coordination.commit(&lock_key(topic), expect, Some(Bytes::from(holder))).await? {
                     Commit::Done(version) => return Ok(Some(version)),
                     Commit::Conflict => {}
-                    Commit::Unknown => return Err(lost()),
+                    Commit::Unknown => return Err(unknown_outcome()),
                 }
             }
-            let left = WAIT.saturating_sub(env.now().since(began));
+            let left = LOCK_WAIT.saturating_sub(env.now().since(began));
             if left.is_zero() {
                 return Ok(None);
             }
@@ -137,22 +137,22 @@ impl Kafka {
         }
     }
 
-    async fn end_turn(&self, topic: &Topic, turn: Version) {
+    async fn release_promotion_lock(&self, topic: &Topic, lock: Version) {
         let free = Some(Bytes::from_static(FREE));
-        match self.coordination.commit(&key(topic), Some(turn), free).await {
+        match self.coordination.commit(&lock_key(topic), Some(lock), free).await {
             Ok(Commit::Done(_)) => {}
             answer => {
-                tracing::debug!(?answer, topic = %topic.name, "a turn did not end as it should; it will be taken over")
+                tracing::debug!(?answer, topic = %topic.name, "a promotion lock was not released; it will be taken over")
             }
         }
     }
 
-    /// Forgets whose turn it is in a topic that is deleted.
-    pub(crate) async fn forget_turn(&self, topic: &Topic) {
-        self.turns.seen().remove(&topic.uid);
-        if let Some((version, _)) = self.coordination.known(&key(topic)) {
-            // If it stays, it is a few bytes.
-            let _ = self.coordination.commit(&key(topic), Some(version), None).await;
+    /// Deletes the lock of a deleted topic.
+    pub(crate) async fn delete_promotion_lock(&self, topic: &Topic) {
+        self.promotion_locks.seen().remove(&topic.uid);
+        if let Some((version, _)) = self.coordination.known(&lock_key(topic)) {
+            // If this fails, a few bytes stay behind.
+            let _ = self.coordination.commit(&lock_key(topic), Some(version), None).await;
         }
     }
 
@@ -160,14 +160,14 @@ impl Kafka {
     pub(crate) async fn send_messages(
         &self,
         open: &OpenTopic,
-        messages: Vec<(u16, sawmill::Message)>,
+        messages: Vec<(u16, sawmill_engine::model::Message)>,
     ) -> Result<()> {
         if messages.is_empty() {
             return Ok(());
         }
-        let (outbox, topic) = (self.outbox.clone(), open.listed.kafka.clone());
+        let (sender, topic) = (self.sender.clone(), open.listed.kafka.clone());
         let send = move || {
-            let parcels = messages.iter().map(|(shard, message)| Parcel {
+            let records = messages.iter().map(|(shard, message)| OutgoingRecord {
                 topic: &topic,
                 partition: i32::from(*shard),
                 key: message.key.as_deref(),
@@ -175,19 +175,20 @@ impl Kafka {
                 headers: Some(record::headers(message, &[])),
                 time: record::record_time(message),
             });
-            outbox.send(messages.len(), parcels)
+            sender.send(messages.len(), records)
         };
-        // The driver copies what it is given, and may wait until it has room.
-        let sent = self.cluster.env.blocking(send).await.and_then(|sent| sent.ok()).ok_or_else(lost)?;
-        let report = sent?.await.map_err(|_| lost())?.outcome();
+        // The driver copies its input, and may block until it has room.
+        let sent =
+            self.cluster.env.blocking(send).await.and_then(|sent| sent.ok()).ok_or_else(unknown_outcome)?;
+        let report = sent?.await.map_err(|_| unknown_outcome())?.outcome();
         let report = report.map_err(|error| open.explain(error))?;
         for (partition, end) in report.ends {
-            open.know(partition, end);
+            open.extend_known_end(partition, end);
         }
         Ok(())
     }
 }
 
-pub(crate) fn lost() -> Error {
-    Error::new(ErrorKind::Unknown, "nobody knows whether this was written: look before you send it again")
+pub(crate) fn unknown_outcome() -> Error {
+    Error::new(ErrorKind::Unknown, "it is unknown whether this was written: check before you send it again")
 }

@@ -1,8 +1,8 @@
-//! Messages as records: payload, key and headers are Kafka's own, so that others can read them; what else a message has
-//! stands in one more header.
+//! Converts messages to records and back. Payload, key and headers are Kafka's own, so other clients can read
+//! them; the remaining fields are in one more header.
 //!
-//! Records of other producers have no such header. Their id is made of the broker's time, the partition and the offset, so that it is the
-//! same for all who read them.
+//! Records of other producers lack that header. Their id is derived from the broker's time, the partition and
+//! the offset, so it is the same for all readers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,13 +10,13 @@ use bytes::Bytes;
 use rdkafka::message::{
     BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders, Timestamp as Time,
 };
-use sawmill::clock::Timestamp;
-use sawmill::message::{Headers, Message, MessageId};
+use sawmill_engine::model::{Headers, Message, MessageId};
+use sawmill_engine::runtime::Timestamp;
 
-/// Id, time of creation, and due time if there is one: 16, 8 and 8 bytes.
+/// Header with the id, the creation time, and the due time if there is one: 16, 8 and 8 bytes.
 pub(crate) const FIELDS: &str = "sawmill-message";
 
-/// The time of a record in milliseconds since 1970; 0 if it has none.
+/// Returns a record's timestamp in milliseconds since 1970; 0 if it has none.
 pub(crate) fn time_of(message: &BorrowedMessage<'_>) -> u64 {
     match message.timestamp() {
         Time::CreateTime(time) | Time::LogAppendTime(time) => time.try_into().unwrap_or(0),
@@ -24,17 +24,17 @@ pub(crate) fn time_of(message: &BorrowedMessage<'_>) -> u64 {
     }
 }
 
-/// The headers of a record. One without a value has an empty one.
+/// Returns the headers of a record. A missing value becomes an empty one.
 pub(crate) fn headers_of<'a>(message: &'a BorrowedMessage<'_>) -> Vec<(&'a str, &'a [u8])> {
     let Some(headers) = message.headers() else { return Vec::new() };
-    // The driver panics at names that are no text, which other clients may write.
+    // The driver panics on header names that are not UTF-8, which other clients may write.
     let read = catch_unwind(AssertUnwindSafe(|| {
         headers.iter().map(|header| (header.key, header.value.unwrap_or_default())).collect()
     }));
     read.unwrap_or_default()
 }
 
-/// What a message has beside what every record has.
+/// Encodes the fields that a plain record lacks.
 pub(crate) fn fields(message: &Message) -> Vec<u8> {
     let mut fields = message.id.as_u128().to_be_bytes().to_vec();
     fields.extend_from_slice(&message.created.as_millis().to_be_bytes());
@@ -42,7 +42,7 @@ pub(crate) fn fields(message: &Message) -> Vec<u8> {
     fields
 }
 
-/// The headers under which a message is sent.
+/// Returns the headers to send a message with.
 pub(crate) fn headers(message: &Message, more: &[(&str, &[u8])]) -> OwnedHeaders {
     let fields = fields(message);
     let count = 1 + more.len() + message.headers.iter().count();
@@ -57,12 +57,12 @@ pub(crate) fn headers(message: &Message, more: &[(&str, &[u8])]) -> OwnedHeaders
     headers
 }
 
-/// The time that the record is given: that of creation, so that the broker can find it by that. 0 would mean now.
+/// Returns the record's timestamp, the time of creation, by which the broker can search. 0 would mean now.
 pub(crate) fn record_time(message: &Message) -> Option<i64> {
     i64::try_from(message.created.as_millis()).ok().filter(|time| *time > 0)
 }
 
-/// The message of a record, ours or of another producer. `own` are names of headers that are not the message's.
+/// Decodes the message of any producer's record. `own` lists headers that are not part of the message.
 pub(crate) fn message_of(
     key: Option<&[u8]>,
     payload: Option<&[u8]>,
@@ -97,7 +97,7 @@ fn read_fields(bytes: &[u8]) -> Option<Fields> {
     Some((MessageId::from_u128(u128::from_be_bytes(*id)), time(created), due))
 }
 
-/// Where a record lies.
+/// The position and timestamp of a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) partition: u16,
@@ -114,7 +114,7 @@ impl Place {
     }
 }
 
-/// The message that a record of a shard holds.
+/// Decodes a record of a shard.
 pub(crate) fn read(message: &BorrowedMessage<'_>) -> Option<(u64, Message)> {
     let offset = u64::try_from(message.offset()).ok()?;
     let partition = u16::try_from(message.partition()).ok()?;

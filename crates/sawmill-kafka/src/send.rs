@@ -1,4 +1,4 @@
-//! Sending records, and learning what became of them.
+//! Sends records and reports their delivery.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,62 +10,63 @@ use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{DeliveryResult, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-use crate::error::{code_of, explain, explain_code, is_certain};
+use crate::error::{code_of, explain, explain_code, is_not_written};
 
 /// When the driver gives up on a record.
-const GIVE_UP_MS: &str = "12000";
-/// The most bytes that a record may have on its way, with its key and headers.
-pub(crate) const MOST_BYTES: usize = (8 << 20) + (128 << 10);
+const DELIVERY_TIMEOUT_MS: &str = "12000";
+/// The most bytes of a record on the wire, with key and headers.
+pub(crate) const MAX_RECORD_BYTES: usize = (8 << 20) + (128 << 10);
 
 /// A record to be sent.
-pub(crate) struct Parcel<'a> {
+pub(crate) struct OutgoingRecord<'a> {
     pub(crate) topic: &'a str,
     pub(crate) partition: i32,
     pub(crate) key: Option<&'a [u8]>,
     pub(crate) payload: Option<&'a [u8]>,
     pub(crate) headers: Option<OwnedHeaders>,
-    /// Milliseconds since 1970; none for now.
+    /// Milliseconds since 1970; `None` for now.
     pub(crate) time: Option<i64>,
 }
 
-/// Sends records in their order. All are confirmed by every broker that keeps them.
-pub(crate) struct Outbox {
+/// Sends records in order. Each is confirmed by all in-sync replicas.
+pub(crate) struct RecordSender {
     config: ClientConfig,
     producer: Mutex<Option<Arc<Producer>>>,
 }
 
-type Producer = ThreadedProducer<Reports>;
+type Producer = ThreadedProducer<DeliveryContext>;
 
-struct Reports {
-    /// The driver has given up on itself: a new producer is needed.
+struct DeliveryContext {
+    /// The driver reported a fatal error: a new producer is needed.
     broken: AtomicBool,
 }
 
-/// What became of records that were sent together.
+/// The outcome of records that were sent together.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct DeliveryReport {
     /// The end of each partition after the last of them.
     pub(crate) ends: Vec<(i32, u64)>,
     sent: usize,
-    /// Records that are certainly not written, and why.
+    /// Records that are certainly not written.
     refused: usize,
-    /// Records of which nobody knows.
+    /// Records with an unknown outcome.
     unknown: usize,
     error: Option<(Code, String)>,
 }
 
 pub(crate) struct Batch {
     left: AtomicUsize,
-    report: Mutex<Report>,
-    tell: Mutex<Option<oneshot::Sender<Report>>>,
+    report: Mutex<DeliveryReport>,
+    report_sender: Mutex<Option<oneshot::Sender<DeliveryReport>>>,
 }
 
-impl Report {
-    /// Whether all are written: an error of another kind than `Unknown` says that none is and will be.
-    pub(crate) fn outcome(self) -> Result<Report> {
+impl DeliveryReport {
+    /// Fails unless all records are written. An error of another kind than `Unknown` means that none was
+    /// written or will be.
+    pub(crate) fn outcome(self) -> Result<DeliveryReport> {
         let Some((code, said)) = &self.error else { return Ok(self) };
         if self.unknown == 0 && self.refused == self.sent {
             return Err(explain_code(*code, said));
@@ -82,11 +83,11 @@ impl Report {
 }
 
 impl Batch {
-    fn report(&self) -> MutexGuard<'_, Report> {
+    fn report(&self) -> MutexGuard<'_, DeliveryReport> {
         self.report.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn note(&self, outcome: Result<(i32, i64), &KafkaError>) {
+    fn record_outcome(&self, outcome: Result<(i32, i64), &KafkaError>) {
         let mut report = self.report();
         match outcome {
             Ok((partition, offset)) => {
@@ -98,7 +99,7 @@ impl Batch {
             }
             Err(error) => {
                 let code = code_of(error).unwrap_or(Code::Unknown);
-                match is_certain(code) {
+                match is_not_written(code) {
                     true => report.refused += 1,
                     false => report.unknown += 1,
                 }
@@ -107,19 +108,19 @@ impl Batch {
         }
     }
 
-    /// One less to wait for.
-    fn settle(&self, many: usize) {
+    /// Counts down the outstanding records, and sends the report after the last.
+    fn complete(&self, many: usize) {
         if self.left.fetch_sub(many, Ordering::AcqRel) == many {
-            let tell = self.tell.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-            if let Some(tell) = tell {
-                // Nobody may wait for it any more.
-                let _ = tell.send(std::mem::take(&mut *self.report()));
+            let sender = self.report_sender.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+            if let Some(sender) = sender {
+                // The caller may have stopped waiting.
+                let _ = sender.send(std::mem::take(&mut *self.report()));
             }
         }
     }
 }
 
-impl ClientContext for Reports {
+impl ClientContext for DeliveryContext {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "the producer reports trouble");
         if code_of(&error) == Some(Code::Fatal) {
@@ -128,12 +129,12 @@ impl ClientContext for Reports {
     }
 }
 
-impl ProducerContext for Reports {
+impl ProducerContext for DeliveryContext {
     type DeliveryOpaque = Arc<Batch>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, batch: Arc<Batch>) {
         match result {
-            Ok(message) => batch.note(Ok((message.partition(), message.offset()))),
+            Ok(message) => batch.record_outcome(Ok((message.partition(), message.offset()))),
             Err((error, _)) => {
                 if matches!(
                     code_of(error),
@@ -143,23 +144,23 @@ impl ProducerContext for Reports {
                 ) {
                     self.broken.store(true, Ordering::Release);
                 }
-                batch.note(Err(error));
+                batch.record_outcome(Err(error));
             }
         }
-        batch.settle(1);
+        batch.complete(1);
     }
 }
 
-impl Outbox {
-    /// `linger_ms` is how long a record may wait for others to go with it.
+impl RecordSender {
+    /// `linger_ms` is how long a record may wait for others, to be sent in one batch.
     pub(crate) fn new(config: &ClientConfig, linger_ms: &str) -> Result<Self> {
         let mut config = config.clone();
         config.set("enable.idempotence", "true");
         config.set("acks", "all");
         config.set("linger.ms", linger_ms);
-        config.set("message.timeout.ms", GIVE_UP_MS);
+        config.set("message.timeout.ms", DELIVERY_TIMEOUT_MS);
         config.set("request.timeout.ms", "5000");
-        config.set("message.max.bytes", MOST_BYTES.to_string());
+        config.set("message.max.bytes", MAX_RECORD_BYTES.to_string());
         config.set("batch.size", "1000000");
         config.set("batch.num.messages", "10000");
         config.set("queue.buffering.max.messages", "500000");
@@ -172,78 +173,79 @@ impl Outbox {
 
     fn producer(&self) -> Result<Arc<Producer>> {
         let mut producer = self.producer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let whole = producer.as_ref().filter(|producer| !producer.context().broken.load(Ordering::Acquire));
-        if let Some(whole) = whole {
-            return Ok(whole.clone());
+        let usable = producer.as_ref().filter(|producer| !producer.context().broken.load(Ordering::Acquire));
+        if let Some(usable) = usable {
+            return Ok(usable.clone());
         }
-        tracing::warn!("the producer lost its place; a new one takes over");
+        tracing::warn!("the producer failed; a new one replaces it");
         let new = Arc::new(make(&self.config)?);
-        drop_elsewhere(producer.replace(new.clone()));
+        drop_in_background(producer.replace(new.clone()));
         Ok(new)
     }
 
-    /// Hands records to the driver, which may take a moment if it has many already. The answer comes when all are settled.
+    /// Hands records to the driver; blocks while its queue is full. The report arrives when all outcomes are
+    /// known.
     pub(crate) fn send<'a>(
         &self,
         count: usize,
-        parcels: impl Iterator<Item = Parcel<'a>>,
-    ) -> Result<oneshot::Receiver<Report>> {
+        records: impl Iterator<Item = OutgoingRecord<'a>>,
+    ) -> Result<oneshot::Receiver<DeliveryReport>> {
         let producer = self.producer()?;
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let batch = Arc::new(Batch {
             left: AtomicUsize::new(count),
-            report: Mutex::new(Report { sent: count, ..Report::default() }),
-            tell: Mutex::new(Some(tell)),
+            report: Mutex::new(DeliveryReport { sent: count, ..DeliveryReport::default() }),
+            report_sender: Mutex::new(Some(sender)),
         });
-        let mut taken = 0;
-        for parcel in parcels {
+        let mut queued = 0;
+        for outgoing in records {
             let mut record =
-                BaseRecord::with_opaque_to(parcel.topic, batch.clone()).partition(parcel.partition);
-            record.key = parcel.key;
-            record.payload = parcel.payload;
-            record.headers = parcel.headers;
-            record.timestamp = parcel.time;
+                BaseRecord::with_opaque_to(outgoing.topic, batch.clone()).partition(outgoing.partition);
+            record.key = outgoing.key;
+            record.payload = outgoing.payload;
+            record.headers = outgoing.headers;
+            record.timestamp = outgoing.time;
             let mut tries = 0;
             while let Err((error, back)) = producer.send(record) {
-                // The driver's room is full: wait until some of it is sent.
+                // The driver's queue is full: wait until some of it is sent.
                 if code_of(&error) == Some(Code::QueueFull) && tries < 500 {
                     tries += 1;
                     producer.poll(Duration::from_millis(20));
                     record = back;
                     continue;
                 }
-                if taken == 0 {
+                if queued == 0 {
                     return Err(explain(&error));
                 }
-                // Those before it are on their way.
-                batch.note(Err(&error));
-                let rest = count - taken;
+                // The records before it are already queued.
+                batch.record_outcome(Err(&error));
+                let rest = count - queued;
                 let mut report = batch.report();
                 report.refused += rest.saturating_sub(1);
                 drop(report);
-                batch.settle(rest);
-                return Ok(told);
+                batch.complete(rest);
+                return Ok(receiver);
             }
-            taken += 1;
+            queued += 1;
         }
-        Ok(told)
+        Ok(receiver)
     }
 }
 
-impl Drop for Outbox {
+impl Drop for RecordSender {
     fn drop(&mut self) {
         let producer = self.producer.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        drop_elsewhere(producer.take());
+        drop_in_background(producer.take());
     }
 }
 
 fn make(config: &ClientConfig) -> Result<Producer> {
-    let reports = Reports { broken: AtomicBool::new(false) };
+    let reports = DeliveryContext { broken: AtomicBool::new(false) };
     Producer::from_config_and_context(config, reports).map_err(|error| explain(&error))
 }
 
-/// Lets go of something of the driver's where it may take its time.
-pub(crate) fn drop_elsewhere<T: Send + 'static>(thing: T) {
-    // If there is no room for a thread, it is dropped here.
+/// Drops a driver object on another thread, since that may block.
+pub(crate) fn drop_in_background<T: Send + 'static>(thing: T) {
+    // If no thread can be started, it is dropped here.
     let _ = std::thread::Builder::new().name("sawmill-kafka-end".into()).spawn(move || drop(thing));
 }

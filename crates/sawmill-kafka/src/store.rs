@@ -1,73 +1,72 @@
-//! An open store: what the log and the ledger share.
+//! An open store: the state that the log and the ledger share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use sawmill::Result;
-use sawmill::bells::Bells;
-use sawmill::engine::{Namespace, StoreUrl};
-use sawmill::env::Env;
+use sawmill_engine::Result;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Namespace, Notifier, StoreUrl};
 
 use crate::address::Address;
 use crate::cluster::Cluster;
 use crate::coordination::Coordination;
-use crate::lookback::Lookback;
 use crate::open_topic::OpenTopic;
-use crate::promote::Turns;
-use crate::send::Outbox;
+use crate::promote::PromotionLocks;
+use crate::scan::Scanner;
+use crate::send::RecordSender;
 
-/// How long a message may wait for others to be sent with it.
+/// How long a message may wait for others, to be sent in one batch.
 const LINGER_MS: &str = "1";
 
-/// A log and a ledger on Kafka. Clones share what they hold.
+/// A log and a ledger on Kafka. Clones share their state.
 #[derive(Clone)]
 pub struct Kafka {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) coordination: Arc<Coordination>,
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) lookback: Arc<Lookback>,
-    pub(crate) bells: Arc<Bells>,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) sender: Arc<RecordSender>,
+    pub(crate) scanner: Arc<Scanner>,
+    pub(crate) notifier: Arc<Notifier>,
+    pub(crate) promotion_locks: Arc<PromotionLocks>,
     pub(crate) open: Arc<Mutex<HashMap<String, Arc<OpenTopic>>>>,
     /// Topics have the same names in Kafka.
     pub(crate) shares_names: bool,
 }
 
 impl Kafka {
-    /// Opens the store, making its coordination topic if it is not there.
+    /// Opens the store; creates its coordination topic if needed.
     pub async fn open(url: &StoreUrl, namespace: &Namespace) -> Result<Self> {
         let address = Address::parse(url)?;
         let opening = async {
             let cluster = Cluster::connect(address, Env::system()).await?;
             let coordination = match &cluster.address.coordination {
                 Some(topic) => topic.clone(),
-                None => format!("sawmill.{}.coordination", spell(namespace.as_str())),
+                None => format!("sawmill.{}.coordination", escape_name(namespace.as_str())),
             };
             cluster.prepare_coordination(&coordination).await?;
             let coordination = Coordination::open(&cluster, &coordination).await?;
-            let outbox = Outbox::new(&cluster.address.config(), LINGER_MS)?;
-            let lookback = Lookback::new(&cluster)?;
+            let sender = RecordSender::new(&cluster.address.config(), LINGER_MS)?;
+            let scanner = Scanner::new(&cluster)?;
             let place =
                 format!("kafka://{} {namespace}", cluster.address.brokers, namespace = namespace.as_str());
             Ok(Self {
                 cluster: Arc::new(cluster),
                 coordination: Arc::new(coordination),
-                outbox: Arc::new(outbox),
-                lookback: Arc::new(lookback),
-                bells: Bells::of(place),
-                turns: Arc::default(),
+                sender: Arc::new(sender),
+                scanner: Arc::new(scanner),
+                notifier: Notifier::of(place),
+                promotion_locks: Arc::default(),
                 open: Arc::default(),
                 shares_names: *namespace == Namespace::default(),
             })
         };
-        opening
-            .await
-            .map_err(|error: sawmill::Error| sawmill::Error::new(error.kind(), format!("{url}: {error}")))
+        opening.await.map_err(|error: sawmill_engine::Error| {
+            sawmill_engine::Error::new(error.kind(), format!("{url}: {error}"))
+        })
     }
 }
 
-/// A name in letters, digits and `-` alone: Kafka holds `.` and `_` to be the same sign.
-pub(crate) fn spell(name: &str) -> String {
+/// Escapes a name to letters, digits and `-`: Kafka treats `.` and `_` as equal.
+pub(crate) fn escape_name(name: &str) -> String {
     name.chars().fold(String::new(), |mut spelled, c| {
         match c {
             '.' => spelled.push_str("-d"),
@@ -86,7 +85,7 @@ mod tests {
     #[test]
     fn different_names_are_spelled_differently() {
         let names = ["a.b", "a_b", "a-b", "a-db", "a--b", "ab", "a-d-b"];
-        let mut spelled: Vec<String> = names.iter().map(|name| spell(name)).collect();
+        let mut spelled: Vec<String> = names.iter().map(|name| escape_name(name)).collect();
         assert!(spelled.iter().all(|name| !name.contains(['.', '_'])));
         spelled.sort();
         spelled.dedup();

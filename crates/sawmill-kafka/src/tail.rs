@@ -1,4 +1,4 @@
-//! Following a topic of one partition: a thread reads it from its beginning, and goes on reading.
+//! Follows a topic with one partition: a thread reads it from the beginning and keeps reading.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,87 +8,87 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
-use sawmill::env::Env;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::runtime::Env;
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
-use crate::cluster::{Cluster, Ends};
-use crate::error::{Ears, explain};
+use crate::cluster::{Cluster, PartitionOffsets};
+use crate::error::{DriverContext, explain};
 use crate::record::{headers_of, time_of};
 
-/// How long the driver is waited for before it is looked whether anybody still wants to know.
+/// How long a poll waits before the thread checks whether the tail still exists.
 const POLL: Duration = Duration::from_millis(100);
-/// A reader that heard nothing for so long may have missed that something was removed, and begins anew: half of the shortest
-/// time for which brokers are told to keep removals.
-const BEGIN_ANEW: Duration = Duration::from_secs(30 * 60);
+/// A reader without records for this long may miss removals, so it reads anew. Half of the shortest
+/// `delete.retention.ms` that is accepted.
+const RESTART_AFTER: Duration = Duration::from_secs(30 * 60);
 
-/// Takes records as they come.
+/// Receives the records of a topic.
 pub(crate) trait Follower: Send + Sync + 'static {
-    /// Everything is read again from the beginning.
+    /// Discards all state: the topic is read again from the beginning.
     fn reset(&self);
-    /// The next record.
-    fn take(&self, record: &Taken<'_>);
-    /// There is no more at the moment.
-    fn rest(&self);
+    /// Takes the next record.
+    fn take(&self, record: &TailRecord<'_>);
+    /// Called when there are no more records for now.
+    fn on_idle(&self);
 }
 
 /// A record that was read.
-pub(crate) struct Taken<'a> {
+pub(crate) struct TailRecord<'a> {
     pub(crate) offset: u64,
-    /// In milliseconds since 1970, by the broker or by who sent it: as the topic is set.
+    /// Milliseconds since 1970, set by the broker or the sender depending on the topic's settings.
     pub(crate) time: u64,
     pub(crate) key: Option<&'a [u8]>,
     pub(crate) payload: Option<&'a [u8]>,
     pub(crate) headers: Vec<(&'a str, &'a [u8])>,
 }
 
-impl Taken<'_> {
+impl TailRecord<'_> {
     pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().find(|(other, _)| *other == name).map(|(_, value)| *value)
     }
 }
 
-/// Ends when it is dropped.
+/// Follows until it is dropped.
 pub(crate) struct Tail {
     env: Env,
-    ends: Arc<Ends>,
+    offsets: Arc<PartitionOffsets>,
     topic: Arc<str>,
     position: watch::Receiver<u64>,
-    over: Arc<AtomicBool>,
+    stopped: Arc<AtomicBool>,
 }
 
 impl Tail {
     pub(crate) fn follow(cluster: &Cluster, topic: &str, follower: Arc<dyn Follower>) -> Result<Self> {
         let mut config = cluster.address.config();
-        // The driver wants a group, also for those who read as none.
+        // The driver requires a group id, even without group membership.
         config.set("group.id", "sawmill").set("enable.auto.commit", "false");
         config.set("auto.offset.reset", "earliest").set("enable.partition.eof", "true");
         config.set("fetch.wait.max.ms", "500").set("fetch.error.backoff.ms", "50");
-        let consumer: BaseConsumer<Ears> =
-            config.create_with_context(Ears).map_err(|error| explain(&error))?;
-        begin(&consumer, topic)?;
-        let (tell, position) = watch::channel(0);
-        let over = Arc::new(AtomicBool::new(false));
+        let consumer: BaseConsumer<DriverContext> =
+            config.create_with_context(DriverContext).map_err(|error| explain(&error))?;
+        assign_from_start(&consumer, topic)?;
+        let (sender, position) = watch::channel(0);
+        let stopped = Arc::new(AtomicBool::new(false));
         let (env, topic): (Env, Arc<str>) = (cluster.env.clone(), topic.into());
         let reader = Reader {
             consumer,
             follower,
-            position: tell,
-            over: over.clone(),
+            position: sender,
+            stopped: stopped.clone(),
             env: env.clone(),
             topic: topic.clone(),
         };
         let started = std::thread::Builder::new().name("sawmill-kafka".into()).spawn(move || reader.run());
         started.map_err(|error| {
-            Error::new(ErrorKind::Unavailable, format!("there is no room for one more thread ({error})"))
+            Error::new(ErrorKind::Unavailable, format!("no thread could be started ({error})"))
         })?;
-        Ok(Self { env, ends: cluster.ends.clone(), topic, position, over })
+        Ok(Self { env, offsets: cluster.offsets.clone(), topic, position, stopped })
     }
 
-    /// Waits until everything is read that was there when it was called.
+    /// Waits until every record that existed at the call is read.
     pub(crate) async fn catch_up(&self, limit: Duration) -> Result<()> {
         let caught_up = async {
-            let (_, end) = self.ends.of(&self.topic, 0).await?;
+            let (_, end) = self.offsets.of(&self.topic, 0).await?;
             let mut position = self.position.clone();
             let reached = position.wait_for(|position| *position >= end).await;
             reached.map(|_| ()).map_err(|_| Error::new(ErrorKind::Unavailable, "the reader has ended"))
@@ -108,11 +108,11 @@ impl Tail {
 
 impl Drop for Tail {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Release);
+        self.stopped.store(true, Ordering::Release);
     }
 }
 
-fn begin(consumer: &BaseConsumer<Ears>, topic: &str) -> Result<()> {
+fn assign_from_start(consumer: &BaseConsumer<DriverContext>, topic: &str) -> Result<()> {
     let mut from = TopicPartitionList::new();
     from.add_partition_offset(topic, 0, Offset::Beginning)
         .and_then(|()| consumer.assign(&from))
@@ -120,34 +120,34 @@ fn begin(consumer: &BaseConsumer<Ears>, topic: &str) -> Result<()> {
 }
 
 struct Reader {
-    consumer: BaseConsumer<Ears>,
+    consumer: BaseConsumer<DriverContext>,
     follower: Arc<dyn Follower>,
     position: watch::Sender<u64>,
-    over: Arc<AtomicBool>,
+    stopped: Arc<AtomicBool>,
     env: Env,
     topic: Arc<str>,
 }
 
 impl Reader {
     fn run(self) {
-        let mut heard = self.env.now();
+        let mut last_record = self.env.now();
         let mut more = false;
-        while !self.over.load(Ordering::Acquire) {
+        while !self.stopped.load(Ordering::Acquire) {
             let wait = if more { Duration::ZERO } else { POLL };
             match self.consumer.poll(wait) {
                 None if more => {
                     more = false;
-                    self.follower.rest();
+                    self.follower.on_idle();
                 }
                 None => {}
                 Some(Ok(message)) => {
-                    if self.env.now().since(heard) > BEGIN_ANEW {
+                    if self.env.now().since(last_record) > RESTART_AFTER {
                         drop(message);
-                        self.begin_anew();
+                        self.restart();
                     } else {
                         self.take(&message);
                     }
-                    heard = self.env.now();
+                    last_record = self.env.now();
                     more = true;
                 }
                 Some(Err(KafkaError::PartitionEOF(_))) => {}
@@ -156,24 +156,24 @@ impl Reader {
         }
     }
 
-    fn begin_anew(&self) {
+    fn restart(&self) {
         self.position.send_replace(0);
         self.follower.reset();
-        if let Err(error) = begin(&self.consumer, &self.topic) {
+        if let Err(error) = assign_from_start(&self.consumer, &self.topic) {
             tracing::warn!(%error, topic = %self.topic, "the topic could not be read anew");
         }
     }
 
     fn take(&self, message: &BorrowedMessage<'_>) {
         let Ok(offset) = u64::try_from(message.offset()) else { return };
-        let taken = Taken {
+        let record = TailRecord {
             offset,
             time: time_of(message),
             key: message.key(),
             payload: message.payload(),
             headers: headers_of(message),
         };
-        self.follower.take(&taken);
+        self.follower.take(&record);
         self.position.send_replace(offset + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The behaviours that the library promises, on Kafka, alone and with a ledger in PostgreSQL.
+//! The library's promised behaviours on Kafka, alone and with a ledger in PostgreSQL.
 
 #[path = "support/mod.rs"]
 mod server;

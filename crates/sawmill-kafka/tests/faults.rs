@@ -1,4 +1,5 @@
-//! A broker that is restarted and killed under load: nothing that was acknowledged is lost, and workers go on by themselves.
+//! A broker is restarted and killed under load: no acknowledged message is lost, and workers resume by
+//! themselves.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::time::Duration;
@@ -10,7 +11,7 @@ use sawmill_kafka::KafkaEngine;
 use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
 
-/// Longer than the broker is away: nobody is to be declared dead.
+/// Longer than the broker is away: no worker should be declared dead.
 const TTL: Duration = Duration::from_secs(90);
 
 async fn survive(from: &str, worst: Worst, harm: impl Fn(&mut Server) -> Result<(), String>) {

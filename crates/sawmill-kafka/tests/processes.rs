@@ -1,4 +1,4 @@
-//! Real processes on one broker, which are killed and stand still.
+//! Real processes on one broker, which are killed and suspended.
 #![cfg(unix)]
 
 #[path = "support/mod.rs"]

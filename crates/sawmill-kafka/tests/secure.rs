@@ -1,4 +1,4 @@
-//! Brokers that want to know who is there, and encryption. What needs OpenSSL is tried with the feature `tls`.
+//! Authentication and encryption. Tests that need OpenSSL run with the feature `tls`.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use sawmill::{ErrorKind, Sawmill};
@@ -9,7 +9,8 @@ const PLAIN: &str =
     "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=\"plain-secret\";";
 const SCRAM: &str = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
 
-/// A broker with a listener for each way to log in. Without one the test is skipped, visibly.
+/// Starts a broker with a listener for each login mechanism. Without a broker the test is reported as
+/// skipped.
 fn broker(test: &str, more: KafkaExtras) -> Option<Server> {
     let mut extras = more;
     extras.listeners.push(("LOGIN".into(), "SASL_PLAINTEXT".into()));
@@ -41,7 +42,7 @@ async fn a_password_is_asked_for() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
         assert!(error.to_string().contains("password") && !error.to_string().contains("secret"), "{error}");
     }
-    // Nobody at all is not let in either.
+    // A client without a login is refused too.
     let error = used(&format!("kafka://127.0.0.1:{port}")).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unavailable), "{error:?}");
 }
@@ -88,7 +89,7 @@ mod tls {
         let authority_key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Two certificates of one name would be taken for one that vouches for itself.
+        // Two certificates with the same name would look like a self-signed one.
         params.distinguished_name.push(DnType::CommonName, "authority");
         let authority = params.self_signed(&authority_key).unwrap();
         let key = KeyPair::generate().unwrap();

@@ -1,29 +1,29 @@
-//! What a store's URL says: where the server is, and whether and how the way to it is encrypted.
+//! Parses a store's URL: where the server is, and whether the connection is encrypted.
 //!
-//! The names of the settings are those of MySQL's own programs. `VERIFY_CA` is refused: the driver would check the host's name
-//! all the same.
+//! The settings have the names that MySQL's own programs use. `VERIFY_CA` is refused because the driver would
+//! check the host's name as well.
 
 use std::borrow::Cow;
 use std::fs;
 
 use mysql_async::{Opts, OptsBuilder, SslOpts};
 use rustls::crypto::{CryptoProvider, ring};
-use sawmill::engine::StoreUrl;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::storage::StoreUrl;
+use sawmill_engine::{Error, ErrorKind, Result};
 use url::Url;
 
-/// Whether the way to the server is encrypted.
+/// The setting for encryption.
 const MODE: &str = "ssl-mode";
-/// A file with the certificates of those whose word is taken for the server's.
+/// The setting for a file with the trusted certificates.
 const AUTHORITIES: &str = "ssl-ca";
-/// The driver's own names for the same. Half of them would be worse than none.
+/// The driver's own settings for the same. Supporting half of them would be worse than none.
 const DRIVERS_OWN: [&str; 4] = ["require_ssl", "verify_ca", "verify_identity", "built_in_roots"];
 
 fn invalid(said: String) -> Error {
     Error::new(ErrorKind::Invalid, said)
 }
 
-/// What the driver is to be told.
+/// Returns the options for the driver.
 pub(crate) fn opts_of(url: &StoreUrl) -> Result<Opts> {
     let refused = |said: &str| invalid(format!("{url}: {said}"));
     if url.scheme() != "mysql" {
@@ -33,7 +33,7 @@ pub(crate) fn opts_of(url: &StoreUrl) -> Result<Opts> {
         refused(&format!("this is no URL like mysql://user:password@host:3306/database ({error})"))
     };
     let mut plain = Url::parse(url.with_password()).map_err(|error| no_url(&error))?;
-    let security = Security::taken_from(&mut plain)
+    let security = Security::take_from(&mut plain)
         .map_err(|error| Error::new(error.kind(), format!("{url}: {error}")))?;
     let opts = Opts::from_url(plain.as_str()).map_err(|error| no_url(&error))?;
     if opts.db_name().is_none_or(str::is_empty) {
@@ -45,7 +45,7 @@ pub(crate) fn opts_of(url: &StoreUrl) -> Result<Opts> {
     })
 }
 
-/// How the way to the server is secured.
+/// The encryption of the connection.
 #[derive(Debug)]
 enum Security {
     None,
@@ -53,11 +53,11 @@ enum Security {
 }
 
 impl Security {
-    /// Takes the settings that say so out of a URL; the driver would not know them.
-    fn taken_from(url: &mut Url) -> Result<Self> {
+    /// Removes the settings for encryption from a URL; the driver does not know them.
+    fn take_from(url: &mut Url) -> Result<Self> {
         let (mut mode, mut authorities, mut others) = (None, None, Vec::new());
         for (name, value) in url.query_pairs() {
-            let place = match &*name {
+            let setting = match &*name {
                 MODE => &mut mode,
                 AUTHORITIES => &mut authorities,
                 own if DRIVERS_OWN.contains(&own) => {
@@ -70,7 +70,7 @@ impl Security {
                     continue;
                 }
             };
-            if place.replace(value.into_owned()).is_some() {
+            if setting.replace(value.into_owned()).is_some() {
                 return Err(invalid(format!("{name} is given twice")));
             }
         }
@@ -78,14 +78,14 @@ impl Security {
         if !others.is_empty() {
             url.query_pairs_mut().extend_pairs(others);
         }
-        Self::meant(mode.as_deref(), authorities.as_deref())
+        Self::from_settings(mode.as_deref(), authorities.as_deref())
     }
 
-    fn meant(mode: Option<&str>, authorities: Option<&str>) -> Result<Self> {
+    fn from_settings(mode: Option<&str>, authorities: Option<&str>) -> Result<Self> {
         let mode = mode.map(str::to_ascii_uppercase);
         match (mode.as_deref().unwrap_or("DISABLED"), authorities) {
             ("DISABLED", None) => Ok(Self::None),
-            // The driver wants authorities even where it is to ask none: those that it was built with will do.
+            // The driver requires certificates even when it verifies nothing: the built-in ones will do.
             ("REQUIRED", None) => {
                 Ok(Self::encrypted(SslOpts::default().with_danger_accept_invalid_certs(true)))
             }
@@ -111,8 +111,8 @@ impl Security {
     }
 
     fn encrypted(ssl: SslOpts) -> Self {
-        // A program that is built with several cryptographic libraries must say which one is meant, or the driver panics. One that
-        // has said so is not overruled: then this does nothing.
+        // The driver panics in a program with several cryptographic libraries unless one is selected. This
+        // does nothing if the program has selected one itself.
         if CryptoProvider::get_default().is_none() {
             let _ = ring::default_provider().install_default();
         }
@@ -120,12 +120,12 @@ impl Security {
     }
 }
 
-/// The certificates in a file.
+/// Reads the certificates in a file.
 fn certificates(file: &str) -> Result<Vec<u8>> {
-    let trouble = |said: Cow<'_, str>| invalid(format!("{AUTHORITIES}={file}: {said}"));
-    let bytes = fs::read(file).map_err(|error| trouble(format!("it cannot be read: {error}").into()))?;
+    let invalid_file = |said: Cow<'_, str>| invalid(format!("{AUTHORITIES}={file}: {said}"));
+    let bytes = fs::read(file).map_err(|error| invalid_file(format!("it cannot be read: {error}").into()))?;
     if !String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----") {
-        return Err(trouble("there is no certificate in it, as PEM writes them".into()));
+        return Err(invalid_file("there is no certificate in it, as PEM writes them".into()));
     }
     Ok(bytes)
 }

@@ -1,83 +1,82 @@
-//! Appending messages.
+//! Appends messages.
 
 use std::collections::{BTreeSet, HashSet};
 
-use sawmill::clock::Timestamp;
-use sawmill::log::Record;
-use sawmill::topic::Topic;
-use sawmill::{Message, MessageId};
+use sawmill_engine::model::{Message, MessageId, Topic};
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::Record;
 
-use crate::connections::Line;
-use crate::counter::{self, Held};
+use crate::connections::Connection;
+use crate::counter::{self, HeldCounters};
 use crate::error::Failure;
 use crate::row::{STORED, field, id_bytes, id_of, topic_id, write_message};
 use crate::schema::Tables;
 use crate::sql::{Sql, longest};
 
-/// How many ids are looked for in one statement.
-const MANY_IDS: usize = 5_000;
+/// The maximum number of ids per statement.
+const MAX_IDS: usize = 5_000;
 
-/// Where and how to append.
+/// The destination and the parameters of an append.
 #[derive(Clone, Copy)]
-pub(crate) struct Shelf<'a> {
+pub(crate) struct Target<'a> {
     pub(crate) tables: &'a Tables,
     pub(crate) topic: &'a Topic,
-    /// The most bytes that may be sent at once.
+    /// The maximum number of bytes to send at once.
     pub(crate) packet: usize,
-    /// A number that no other call has.
+    /// A number that is unique to this call.
     pub(crate) token: u64,
 }
 
-/// See [`sawmill::log::Log::append`].
+/// See [`sawmill_engine::storage::Log::append`].
 pub(crate) async fn append(
-    line: &mut Line,
-    shelf: Shelf<'_>,
+    connection: &mut Connection,
+    target: Target<'_>,
     now: Timestamp,
     records: &[Record],
 ) -> Result<(), Failure> {
     let shards: BTreeSet<u16> = records.iter().map(|record| record.shard).collect();
     if shards.is_empty() {
-        return counter::all(line, shelf.tables, shelf.topic).await.map(|_| ());
+        return counter::all(connection, target.tables, target.topic).await.map(|_| ());
     }
-    // What is kept aside holds its shard's counter as well: so it is told whether the topic is there.
-    let mut held = Held::take(line, shelf.tables, shelf.topic, &shards).await?;
-    let mut new = new_ids(line, shelf, records).await?;
-    let mut batch = Batch::new(shelf)?;
+    // Delayed messages hold their shard's counter too, which shows whether the topic exists.
+    let mut held = HeldCounters::take(connection, target.tables, target.topic, &shards).await?;
+    let mut new = new_ids(connection, target, records).await?;
+    let mut batch = Batch::new(target)?;
     for record in records {
-        // Each of the new ids is taken once, also if it comes twice.
+        // Each new id is used once, even if it occurs twice.
         if record.repeatable && !new.remove(&record.message.id) {
             continue;
         }
         if record.message.due.is_some_and(|due| due > now) {
-            batch.keep_aside(line, record).await?;
+            batch.keep_aside(connection, record).await?;
         } else {
-            let number = held.number(shelf.topic, record.shard, &record.message)?;
-            batch.add(line, record.shard, number, &record.message, record.repeatable).await?;
+            let number = held.number(target.topic, record.shard, &record.message)?;
+            batch.add(connection, record.shard, number, &record.message, record.repeatable).await?;
         }
     }
-    batch.commit(line, &held, Vec::new()).await
+    batch.commit(connection, &held, Vec::new()).await
 }
 
-/// Those ids of repeatable records that are not in the topic yet. They are from now on.
+/// Adds the ids of repeatable records to the topic. Returns those that were new.
 async fn new_ids(
-    line: &mut Line,
-    shelf: Shelf<'_>,
+    connection: &mut Connection,
+    target: Target<'_>,
     records: &[Record],
 ) -> Result<HashSet<MessageId>, Failure> {
-    // In ascending order, so that no two calls wait for one another.
+    // In ascending order, so two calls never deadlock.
     let ids: BTreeSet<MessageId> =
         records.iter().filter(|record| record.repeatable).map(|record| record.message.id).collect();
     let ids: Vec<MessageId> = ids.into_iter().collect();
-    let (id, token, table) = (topic_id(shelf.topic)?, shelf.token, &shelf.tables.once);
+    let (id, token, table) = (topic_id(target.topic)?, target.token, &target.tables.once);
     let mut new = HashSet::with_capacity(ids.len());
-    for chunk in ids.chunks(MANY_IDS) {
+    for chunk in ids.chunks(MAX_IDS) {
         let mut sql = Sql::new(format_args!("INSERT INTO {table} (topic, id, token) VALUES "));
         sql.list(chunk, |sql, message| {
             sql.add(format_args!("({id},")).bytes(&id_bytes(*message)).add(format_args!(",{token})"))
         });
-        // Without this an id that is there would be an error; with IGNORE other errors would be none.
+        // Existing ids are not an error. `INSERT IGNORE` would hide other errors too.
         sql.add(" ON DUPLICATE KEY UPDATE token = token");
-        let added = line.ask(&sql).await?.pop().unwrap_or_default().changed;
+        let added = connection.ask(&sql).await?.pop().unwrap_or_default().changed;
         if added == chunk.len() as u64 {
             new.extend(chunk);
             continue;
@@ -86,30 +85,30 @@ async fn new_ids(
             "SELECT id FROM {table} WHERE topic = {id} AND token = {token} AND id IN ("
         ));
         sql.list(chunk, |sql, message| sql.bytes(&id_bytes(*message))).add(")");
-        for mut row in line.ask(&sql).await?.pop().unwrap_or_default().rows {
+        for mut row in connection.ask(&sql).await?.pop().unwrap_or_default().rows {
             new.insert(id_of(&field::<Vec<u8>>(&mut row, 0)?)?);
         }
     }
     Ok(new)
 }
 
-/// Messages on their way into the tables: as many in a statement as a packet takes.
+/// Messages to be inserted, with as many per statement as fit into a packet.
 pub(crate) struct Batch<'a> {
-    shelf: Shelf<'a>,
+    target: Target<'a>,
     id: u64,
     ready: Option<Sql>,
     aside: Option<Sql>,
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(shelf: Shelf<'a>) -> Result<Self, Failure> {
-        Ok(Self { shelf, id: topic_id(shelf.topic)?, ready: None, aside: None })
+    pub(crate) fn new(target: Target<'a>) -> Result<Self, Failure> {
+        Ok(Self { target, id: topic_id(target.topic)?, ready: None, aside: None })
     }
 
-    /// Makes a message readable under this number.
+    /// Adds a readable message with this number.
     pub(crate) async fn add(
         &mut self,
-        line: &mut Line,
+        connection: &mut Connection,
         shard: u16,
         number: u64,
         message: &Message,
@@ -118,53 +117,59 @@ impl<'a> Batch<'a> {
         let head = |tables: &Tables| {
             Sql::new(format_args!("INSERT INTO {} (topic, shard, number, {STORED}) VALUES (", tables.message))
         };
-        let sql = with_room(line, self.shelf, &mut self.ready, head, message).await?;
+        let sql = with_room(connection, self.target, &mut self.ready, head, message).await?;
         sql.add(format_args!("{},{shard},{number},", self.id));
         write_message(sql, message, repeatable);
         sql.add(")");
         Ok(())
     }
 
-    /// Keeps a message aside until it is due.
-    async fn keep_aside(&mut self, line: &mut Line, record: &Record) -> Result<(), Failure> {
+    /// Adds a delayed message.
+    async fn keep_aside(&mut self, connection: &mut Connection, record: &Record) -> Result<(), Failure> {
         let head = |tables: &Tables| {
             Sql::new(format_args!("INSERT INTO {} (topic, shard, {STORED}) VALUES (", tables.aside))
         };
-        let sql = with_room(line, self.shelf, &mut self.aside, head, &record.message).await?;
+        let sql = with_room(connection, self.target, &mut self.aside, head, &record.message).await?;
         sql.add(format_args!("{},{},", self.id, record.shard));
         write_message(sql, &record.message, record.repeatable);
         sql.add(")");
         Ok(())
     }
 
-    /// Sends the rest, and these statements, and commits.
-    pub(crate) async fn commit(self, line: &mut Line, held: &Held, others: Vec<Sql>) -> Result<(), Failure> {
-        let parts = [self.ready, self.aside, held.update(self.shelf.tables, self.id)];
+    /// Sends the remaining statements and `others`, and commits.
+    pub(crate) async fn commit(
+        self,
+        connection: &mut Connection,
+        held: &HeldCounters,
+        others: Vec<Sql>,
+    ) -> Result<(), Failure> {
+        let parts = [self.ready, self.aside, held.update(self.target.tables, self.id)];
         let mut last: Option<Sql> = None;
         for part in parts.into_iter().flatten().chain(others) {
             last = Some(match last.take() {
                 None => part,
-                Some(mut sql) if sql.len() + part.len() < self.shelf.packet => {
+                Some(mut sql) if sql.len() + part.len() < self.target.packet => {
                     sql.append(&part);
                     sql
                 }
                 Some(sql) => {
-                    line.ask(&sql).await?;
+                    connection.ask(&sql).await?;
                     part
                 }
             });
         }
         match last {
-            Some(sql) => line.commit(sql).await.map(|_| ()),
-            None => line.commit(Sql::new("DO 0")).await.map(|_| ()),
+            Some(sql) => connection.commit(sql).await.map(|_| ()),
+            None => connection.commit(Sql::new("DO 0")).await.map(|_| ()),
         }
     }
 }
 
-/// The statement in which there is room for one more message: the one that was begun, or, when that was sent, a new one.
+/// Returns a statement with room for one more message: the current one, or a new one after sending the
+/// current one.
 async fn with_room<'s>(
-    line: &mut Line,
-    shelf: Shelf<'_>,
+    connection: &mut Connection,
+    target: Target<'_>,
     begun: &'s mut Option<Sql>,
     head: fn(&Tables) -> Sql,
     message: &Message,
@@ -173,15 +178,15 @@ async fn with_room<'s>(
     let headers = if message.headers.is_empty() { 0 } else { message.headers.encode().len() };
     let room = longest(message.payload.len()) + longest(key) + longest(headers) + 256;
     match begun.take() {
-        Some(mut sql) if sql.len() + room <= shelf.packet => {
+        Some(mut sql) if sql.len() + room <= target.packet => {
             sql.add(",(");
             Ok(begun.insert(sql))
         }
         full => {
             if let Some(sql) = full {
-                line.ask(&sql).await?;
+                connection.ask(&sql).await?;
             }
-            Ok(begun.insert(head(shelf.tables)))
+            Ok(begun.insert(head(target.tables)))
         }
     }
 }

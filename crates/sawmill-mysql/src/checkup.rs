@@ -1,32 +1,35 @@
-//! What may be wrong with a server that works all the same.
+//! Finds problems with a server that works nevertheless.
 
 use std::time::Duration;
 
-use sawmill::clock::Timestamp;
-use sawmill::{Finding, Result};
+use sawmill_engine::Result;
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::Finding;
 
 use crate::Mysql;
-use crate::connections::Line;
+use crate::connections::Connection;
 use crate::error::{Failure, code};
 use crate::row::{field, only};
 use crate::sql::Sql;
 
 impl Mysql {
-    pub(crate) async fn troubles(&self, patience: Duration) -> Result<Vec<Finding>> {
-        let mut findings = self.work(|| async { self.missing_rights(&mut self.line().await?).await }).await?;
+    pub(crate) async fn findings(&self, patience: Duration) -> Result<Vec<Finding>> {
+        let mut findings =
+            self.work(|| async { self.missing_rights(&mut self.connection().await?).await }).await?;
         findings.extend(self.server().finding());
-        findings.extend(self.work(|| async { self.unsafe_settings(&mut self.line().await?).await }).await?);
+        findings
+            .extend(self.work(|| async { self.unsafe_settings(&mut self.connection().await?).await }).await?);
         findings.extend(
-            self.work(|| async { held_transactions(&mut self.line().await?, patience).await }).await?,
+            self.work(|| async { held_transactions(&mut self.connection().await?, patience).await }).await?,
         );
         Ok(findings)
     }
 
-    /// Tries what changes nothing.
-    async fn missing_rights(&self, line: &mut Line) -> Result<Vec<Finding>, Failure> {
+    /// Tests rights with statements that change nothing.
+    async fn missing_rights(&self, connection: &mut Connection) -> Result<Vec<Finding>, Failure> {
         let tables = self.tables();
         let mut findings = Vec::new();
-        // With a column that is changed, of tables whose rows are.
+        // Tables, and a column to update for those whose rows are updated.
         for (table, changed) in [
             (&tables.topic, None),
             (&tables.shard, Some("last")),
@@ -44,7 +47,7 @@ impl Mysql {
                     .map(|column| ("UPDATE", format!("UPDATE {table} SET {column} = {column} WHERE FALSE"))),
             );
             for (right, sql) in tries {
-                match line.ask(&Sql::new(sql)).await {
+                match connection.ask(&Sql::new(sql)).await {
                     Err(failure) if failure.code() == Some(code::NO_RIGHTS_TO_TABLE) => {
                         findings.push(Finding::new(
                             "rights",
@@ -59,13 +62,13 @@ impl Mysql {
         Ok(findings)
     }
 
-    async fn unsafe_settings(&self, line: &mut Line) -> Result<Vec<Finding>, Failure> {
+    async fn unsafe_settings(&self, connection: &mut Connection) -> Result<Vec<Finding>, Failure> {
         let before = self.env().wall();
         let sql = Sql::new(
             "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog,
              CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000 AS UNSIGNED)",
         );
-        let answer = line.ask(&sql).await?.pop().unwrap_or_default();
+        let answer = connection.ask(&sql).await?.pop().unwrap_or_default();
         let Some(mut row) = only(answer.rows) else { return Ok(Vec::new()) };
         let between = (before, self.env().wall());
         let (flush, log): (u64, u64) = (field(&mut row, 0)?, field(&mut row, 1)?);
@@ -89,9 +92,10 @@ impl Mysql {
     }
 }
 
-/// Nothing that they might still see can be cleaned up. When they began is said in the zone of the server's machine, whatever that of
-/// the session is; in the hour that its clocks have twice a year, that may be wrong by one.
-async fn held_transactions(line: &mut Line, patience: Duration) -> Result<Vec<Finding>, Failure> {
+/// InnoDB cannot clean up rows that these transactions might still see. Their start is given in the server
+/// machine's time zone, whatever the session's zone is. It may be off by an hour when the clocks are set
+/// back.
+async fn held_transactions(connection: &mut Connection, patience: Duration) -> Result<Vec<Finding>, Failure> {
     let sql = Sql::new(format_args!(
         "SELECT id, CONCAT(CAST(since AS CHAR), ' UTC')
          FROM (SELECT trx_mysql_thread_id AS id, CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') AS since
@@ -99,8 +103,8 @@ async fn held_transactions(line: &mut Line, patience: Duration) -> Result<Vec<Fi
          WHERE since < UTC_TIMESTAMP() - INTERVAL {} SECOND AND id NOT IN (0, CONNECTION_ID())",
         patience.as_secs().max(1)
     ));
-    let answer = match line.ask(&sql).await {
-        Err(failure) if failure.code() == Some(code::NO_RIGHTS_TO_SERVER) => return unseen(line).await,
+    let answer = match connection.ask(&sql).await {
+        Err(failure) if failure.code() == Some(code::NO_RIGHTS_TO_SERVER) => return unseen(connection).await,
         answer => answer?.pop().unwrap_or_default(),
     };
     let found = |mut row| {
@@ -116,15 +120,16 @@ async fn held_transactions(line: &mut Line, patience: Duration) -> Result<Vec<Fi
     answer.rows.into_iter().map(found).collect()
 }
 
-/// Without the right to look at transactions: there is something to say if others are connected, whom this user cannot see.
-async fn unseen(line: &mut Line) -> Result<Vec<Finding>, Failure> {
+/// Used without the right to see transactions: reports if other users are connected, whose sessions are
+/// hidden from this user.
+async fn unseen(connection: &mut Connection) -> Result<Vec<Finding>, Failure> {
     let sql = Sql::new("SHOW GLOBAL STATUS LIKE 'Threads_connected'");
-    let Some(mut row) = only(line.ask(&sql).await?.pop().unwrap_or_default().rows) else {
+    let Some(mut row) = only(connection.ask(&sql).await?.pop().unwrap_or_default().rows) else {
         return Ok(Vec::new());
     };
     let all = field::<String>(&mut row, 1)?.parse::<u64>().unwrap_or(0);
     let sql = Sql::new("SELECT COUNT(*) FROM information_schema.processlist");
-    let Some(mut row) = only(line.ask(&sql).await?.pop().unwrap_or_default().rows) else {
+    let Some(mut row) = only(connection.ask(&sql).await?.pop().unwrap_or_default().rows) else {
         return Ok(Vec::new());
     };
     let seen: u64 = field(&mut row, 0)?;

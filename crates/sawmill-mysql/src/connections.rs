@@ -1,7 +1,8 @@
-//! Connections, kept open between calls.
+//! A pool of connections that stay open between calls.
 //!
-//! A connection goes back only if all that was asked on it was answered and no transaction is open. A caller who goes away
-//! in the middle of a call therefore closes it, and nobody is ever given the answer to another's question.
+//! A connection returns to the pool only if every question was answered and no transaction is open. A
+//! cancelled call therefore closes its connection, and no caller gets the answer to another caller's
+//! question.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,29 +11,30 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Opts, OptsBuilder, Row};
-use sawmill::clock::Moment;
-use sawmill::env::Env;
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::runtime::{Env, Moment};
+use sawmill_engine::{Error, ErrorKind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Failure, explain_connect, unreachable};
 use crate::sql::Sql;
 
-/// How many connections one store has at most.
-const MOST: usize = 16;
-/// How long to wait for a connection to be made, or to become free.
-const CONNECTING: Duration = Duration::from_secs(15);
-/// How long the server may take for one packet of statements.
-const ANSWERING: Duration = Duration::from_secs(45);
-/// After so long a connection is tried out before it is used: servers, firewalls and proxies close idle ones.
-const TRUSTED: Duration = Duration::from_secs(5);
-/// A connection that nobody needed for so long is closed.
-const KEPT: Duration = Duration::from_secs(60);
+/// The maximum number of connections per store.
+const MAX_CONNECTIONS: usize = 16;
+/// The time limit for opening a connection, and for waiting for a free one.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The time limit for one packet of statements.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(45);
+/// After this idle time a connection is pinged before use, because servers, firewalls and proxies close idle
+/// ones.
+const PING_AFTER_IDLE: Duration = Duration::from_secs(5);
+/// An idle connection is closed after this time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What every session is set to, so that nothing depends on how the server is set up. Under READ COMMITTED each statement sees
-/// all that was committed before it, and no gaps between rows are locked. A change of tables that waits for somebody's open transaction
-/// makes all others wait behind it: so it gives up soon, and is tried again. One who is stopped in the middle of a transaction, or goes
-/// without a word, holds counters that others wait for: the server ends it soon (MariaDB), or at least long before a day is over.
+/// The settings of every session, so nothing depends on the configuration of the server. Under READ COMMITTED
+/// each statement sees everything that was committed before it, and gaps between rows are not locked. A
+/// schema change that waits for an open transaction blocks everybody behind it, so it gives up soon and is
+/// tried again. A client that stops or disappears in the middle of a transaction holds counters that others
+/// wait for: MariaDB ends it soon, MySQL after 75 s instead of its default of 8 hours.
 pub(crate) const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
      SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1,\
      innodb_lock_wait_timeout = 10, lock_wait_timeout = 3, foreign_key_checks = 1, unique_checks = 1,\
@@ -43,20 +45,20 @@ pub(crate) const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ C
 pub(crate) struct Connections {
     opts: Opts,
     env: Env,
-    shelf: Arc<Shelf>,
+    shared: Arc<Shared>,
 }
 
-/// What the connections that are out have in common.
-struct Shelf {
+/// State that is shared with the connections in use.
+struct Shared {
     idle: Mutex<VecDeque<(Conn, Moment)>>,
-    room: Arc<Semaphore>,
-    /// Packets of statements that were sent.
+    permits: Arc<Semaphore>,
+    /// The number of packets sent.
     asked: AtomicU64,
-    /// Connections that were made.
+    /// The number of connections opened.
     made: AtomicU64,
 }
 
-impl Shelf {
+impl Shared {
     fn idle(&self) -> MutexGuard<'_, VecDeque<(Conn, Moment)>> {
         self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -65,106 +67,108 @@ impl Shelf {
 impl Connections {
     pub(crate) fn new(opts: Opts, env: Env) -> Self {
         let opts = OptsBuilder::from_opts(opts)
-            // The server's own socket file would be preferred otherwise, which is not what the URL says.
+            // Otherwise the driver prefers the server's Unix socket over the host in the URL.
             .prefer_socket(false)
-            // What counts as changed tells what is new.
+            // The number of changed rows shows which ids are new.
             .client_found_rows(false)
             .tcp_keepalive(Some(30_000_u32))
             .setup(vec![SESSION]);
-        let shelf = Shelf {
+        let shared = Shared {
             idle: Mutex::default(),
-            room: Arc::new(Semaphore::new(MOST)),
+            permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             asked: AtomicU64::new(0),
             made: AtomicU64::new(0),
         };
-        Self { opts: opts.into(), env, shelf: Arc::new(shelf) }
+        Self { opts: opts.into(), env, shared: Arc::new(shared) }
     }
 
-    /// A connection, new or used.
-    pub(crate) async fn take(&self) -> Result<Line, Failure> {
-        let room = self.env.within(CONNECTING, self.shelf.room.clone().acquire_owned()).await;
-        let Some(Ok(room)) = room else {
-            let said = format!("none of {MOST} connections to the database became free; try again");
+    /// Takes an idle connection or opens a new one.
+    pub(crate) async fn take(&self) -> Result<Connection, Failure> {
+        let permit = self.env.within(CONNECT_TIMEOUT, self.shared.permits.clone().acquire_owned()).await;
+        let Some(Ok(permit)) = permit else {
+            let said =
+                format!("none of {MAX_CONNECTIONS} connections to the database became free; try again");
             return Err(Error::new(ErrorKind::Unavailable, said).into());
         };
         while let Some((mut conn, since)) = self.used() {
             let idle = self.env.now().since(since);
-            if idle < TRUSTED
-                || self.env.within(CONNECTING, conn.ping()).await.is_some_and(|pong| pong.is_ok())
+            if idle < PING_AFTER_IDLE
+                || self.env.within(CONNECT_TIMEOUT, conn.ping()).await.is_some_and(|pong| pong.is_ok())
             {
-                return Ok(self.line(conn, room, false));
+                return Ok(self.connection(conn, permit, false));
             }
         }
         let conn = self
             .env
-            .within(CONNECTING, Conn::new(self.opts.clone()))
+            .within(CONNECT_TIMEOUT, Conn::new(self.opts.clone()))
             .await
             .ok_or_else(|| unreachable("it does not answer"))?
             .map_err(|error| explain_connect(&error))?;
-        self.shelf.made.fetch_add(1, Ordering::Relaxed);
-        Ok(self.line(conn, room, true))
+        self.shared.made.fetch_add(1, Ordering::Relaxed);
+        Ok(self.connection(conn, permit, true))
     }
 
-    /// The connection that was used last. Those that were not used for long are closed.
+    /// Takes the most recently used idle connection. Closes those that were idle for too long.
     fn used(&self) -> Option<(Conn, Moment)> {
         let now = self.env.now();
-        let mut idle = self.shelf.idle();
-        while idle.front().is_some_and(|(_, since)| now.since(*since) > KEPT) {
+        let mut idle = self.shared.idle();
+        while idle.front().is_some_and(|(_, since)| now.since(*since) > IDLE_TIMEOUT) {
             idle.pop_front();
         }
         idle.pop_back()
     }
 
-    fn line(&self, conn: Conn, room: OwnedSemaphorePermit, is_new: bool) -> Line {
-        Line {
+    fn connection(&self, conn: Conn, permit: OwnedSemaphorePermit, is_new: bool) -> Connection {
+        Connection {
             conn: Some(conn),
             is_new,
             answered: true,
-            open: false,
-            shelf: self.shelf.clone(),
+            in_transaction: false,
+            shared: self.shared.clone(),
             env: self.env.clone(),
-            _room: room,
+            _permit: permit,
         }
     }
 
-    /// How many packets of statements were sent, and how many connections were made.
+    /// Returns the number of packets sent and of connections opened.
     pub(crate) fn tally(&self) -> (u64, u64) {
-        (self.shelf.asked.load(Ordering::Relaxed), self.shelf.made.load(Ordering::Relaxed))
+        (self.shared.asked.load(Ordering::Relaxed), self.shared.made.load(Ordering::Relaxed))
     }
 }
 
 /// A connection in use.
-pub(crate) struct Line {
+pub(crate) struct Connection {
     conn: Option<Conn>,
-    /// It may be the first in a new life of the server: see [`life`](crate::life). Until that is looked at, it is not for others.
+    /// The connection may be the first one to this incarnation of the server: see
+    /// [`incarnation`](crate::incarnation). It is not pooled until that was checked.
     pub(crate) is_new: bool,
-    /// Everything that was asked was answered.
+    /// Everything sent was answered.
     answered: bool,
     /// A transaction is open.
-    open: bool,
-    shelf: Arc<Shelf>,
+    in_transaction: bool,
+    shared: Arc<Shared>,
     env: Env,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The answer to one statement.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    /// The rows it selected.
+    /// The selected rows.
     pub(crate) rows: Vec<Row>,
-    /// How many rows it changed.
+    /// The number of changed rows.
     pub(crate) changed: u64,
 }
 
-impl Line {
-    /// Sends statements, and gives the answer to each. When one fails, those after it are not done.
+impl Connection {
+    /// Sends statements and returns the answer to each. After an error, the remaining statements are not run.
     pub(crate) async fn ask(&mut self, sql: &Sql) -> Result<Vec<Answer>, Failure> {
         self.answered = false;
-        self.shelf.asked.fetch_add(1, Ordering::Relaxed);
+        self.shared.asked.fetch_add(1, Ordering::Relaxed);
         let Some(conn) = &mut self.conn else {
             return Err(Failure::Lost("the connection is closed".into()));
         };
-        match self.env.within(ANSWERING, answers(conn, sql)).await {
+        match self.env.within(ANSWER_TIMEOUT, answers(conn, sql)).await {
             Some(Ok(answers)) => {
                 self.answered = true;
                 Ok(answers)
@@ -178,48 +182,49 @@ impl Line {
                 Err(Error::new(ErrorKind::TooLarge, said).into())
             }
             Some(Err(error)) => Err(self.lost(error.to_string())),
-            None => Err(self.lost(format!("no answer came within {ANSWERING:?}"))),
+            None => Err(self.lost(format!("no answer came within {ANSWER_TIMEOUT:?}"))),
         }
     }
 
-    /// Where one connection breaks, others mostly do: what is done again shall not meet them one by one.
+    /// When one connection breaks, the others usually have too. Closes the idle ones so a retry does not meet
+    /// them one by one.
     fn lost(&self, why: String) -> Failure {
-        self.shelf.idle().clear();
+        self.shared.idle().clear();
         Failure::Lost(why)
     }
 
-    /// Sends statements of which the first begins a transaction.
+    /// Sends statements, the first of which begins a transaction.
     pub(crate) async fn begin(&mut self, sql: &mut Sql) -> Result<Vec<Answer>, Failure> {
-        self.open = true;
+        self.in_transaction = true;
         self.ask(sql).await
     }
 
-    /// Sends the last statements of a transaction, and commits it.
+    /// Sends the last statements of a transaction and commits it.
     pub(crate) async fn commit(&mut self, mut sql: Sql) -> Result<Vec<Answer>, Failure> {
         sql.then("COMMIT");
         let answers = self.ask(&sql).await.map_err(Failure::of_commit)?;
-        self.open = false;
+        self.in_transaction = false;
         Ok(answers)
     }
 
-    /// Sends one statement that is a transaction by itself.
+    /// Sends one statement that is its own transaction.
     pub(crate) async fn write(&mut self, sql: &Sql) -> Result<Answer, Failure> {
         let answers = self.ask(sql).await.map_err(Failure::of_commit)?;
         Ok(answers.into_iter().next().unwrap_or_default())
     }
 
-    /// Undoes what a piece of work has left open, if it failed.
-    pub(crate) async fn settle<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
+    /// Rolls back the open transaction if the work failed.
+    pub(crate) async fn roll_back_on_error<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
         if done.is_err() {
             self.roll_back().await;
         }
         done
     }
 
-    /// Ends the open transaction, undoing it. The connection can be used again if that works.
+    /// Rolls back the open transaction. The connection can be reused if that succeeds.
     pub(crate) async fn roll_back(&mut self) {
-        if self.open && self.answered {
-            self.open = self.ask(&Sql::new("ROLLBACK")).await.is_err();
+        if self.in_transaction && self.answered {
+            self.in_transaction = self.ask(&Sql::new("ROLLBACK")).await.is_err();
         }
     }
 }
@@ -228,7 +233,7 @@ async fn answers(conn: &mut Conn, sql: &Sql) -> mysql_async::Result<Vec<Answer>>
     let mut result = conn.query_iter(sql.text()).await?;
     let mut answers = Vec::with_capacity(sql.statements());
     for _ in 0..sql.statements() {
-        // Collecting goes on to the next answer, so this one is asked first.
+        // `collect` moves on to the next answer, so this comes first.
         let changed = result.affected_rows();
         let rows = result.collect().await?;
         answers.push(Answer { rows, changed });
@@ -236,15 +241,15 @@ async fn answers(conn: &mut Conn, sql: &Sql) -> mysql_async::Result<Vec<Answer>>
     Ok(answers)
 }
 
-impl Drop for Line {
+impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take()
             && self.answered
-            && !self.open
+            && !self.in_transaction
             && !self.is_new
         {
             let now = self.env.now();
-            self.shelf.idle().push_back((conn, now));
+            self.shared.idle().push_back((conn, now));
         }
     }
 }

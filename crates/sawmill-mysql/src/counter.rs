@@ -1,27 +1,27 @@
-//! The counter of a shard: which number its last message has. Who appends holds the counters of its shards until the
-//! commit, so numbers are committed in the order in which they are given out, and a reader who has seen a
-//! number has seen all before it.
+//! The counter of a shard holds the number of its last message. An append locks the counters of its shards
+//! until the commit, so numbers are committed in the order in which they are assigned. A reader that has seen
+//! a number has seen all numbers before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use mysql_async::Row;
-use sawmill::topic::Topic;
-use sawmill::{Error, ErrorKind, Message};
+use sawmill_engine::model::{Message, Topic};
+use sawmill_engine::{Error, ErrorKind};
 
-use crate::connections::Line;
+use crate::connections::Connection;
 use crate::error::{Failure, corrupt};
 use crate::row::{field, size, topic_id};
 use crate::schema::Tables;
 use crate::sql::Sql;
 
-/// A shard's row.
+/// A row of the table `shard`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counter {
     /// The number of the last message.
     pub(crate) last: u64,
-    /// How many messages the shard holds.
+    /// The number of messages in the shard.
     pub(crate) kept: u64,
-    /// The size of the largest message that it ever had.
+    /// The size of the largest message that the shard ever had.
     pub(crate) largest: u64,
 }
 
@@ -41,7 +41,7 @@ impl Counter {
         Ok((number, counter))
     }
 
-    /// Counts a message, and gives its number.
+    /// Counts a message and returns its number.
     pub(crate) fn add(&mut self, message: &Message) -> u64 {
         self.last += 1;
         self.kept += 1;
@@ -50,18 +50,18 @@ impl Counter {
     }
 }
 
-/// Counters that are held until the transaction ends.
+/// Counters that are locked until the transaction ends.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldCounters {
     counters: BTreeMap<u16, Counter>,
     changed: BTreeSet<u16>,
 }
 
-impl Held {
-    /// Begins a transaction and holds the counters of these shards. They are taken in ascending order by everybody, so
-    /// that no two wait for one another.
+impl HeldCounters {
+    /// Begins a transaction and locks the counters of these shards, always in ascending order to avoid
+    /// deadlocks.
     pub(crate) async fn take(
-        line: &mut Line,
+        connection: &mut Connection,
         tables: &Tables,
         topic: &Topic,
         shards: &BTreeSet<u16>,
@@ -70,9 +70,9 @@ impl Held {
         let mut sql = Sql::new("START TRANSACTION");
         sql.then(format_args!("SELECT {COLUMNS} FROM {} WHERE topic = {id} AND number IN (", tables.shard));
         sql.list(shards, |sql, shard| sql.add(shard)).add(") ORDER BY number FOR UPDATE");
-        // Whether the topic is there is told by its first shard, if none of those that are wanted is.
+        // If none of these shards exists, the first shard shows whether the topic does.
         sql.then(format_args!("SELECT 1 FROM {} WHERE topic = {id} AND number = 0", tables.shard));
-        let mut answers = line.begin(&mut sql).await?;
+        let mut answers = connection.begin(&mut sql).await?;
         let there = answers.pop().is_some_and(|answer| !answer.rows.is_empty());
         let rows = answers.pop().unwrap_or_default().rows;
         let counters = rows.into_iter().map(Counter::of).collect::<Result<BTreeMap<_, _>, _>>()?;
@@ -83,7 +83,7 @@ impl Held {
         }
     }
 
-    /// Gives a message the next number of its shard.
+    /// Assigns the next number of a shard to a message.
     pub(crate) fn number(&mut self, topic: &Topic, shard: u16, message: &Message) -> Result<u64, Error> {
         let counter = self.counters.get_mut(&shard).ok_or_else(|| topic.no_shard(shard))?;
         if counter.last == i64::MAX.unsigned_abs() {
@@ -95,7 +95,7 @@ impl Held {
         Ok(counter.add(message))
     }
 
-    /// A statement that writes what has changed; none if nothing has.
+    /// Returns a statement that writes the changed counters, or `None` if nothing has changed.
     pub(crate) fn update(&self, tables: &Tables, topic: u64) -> Option<Sql> {
         let changed: Vec<(u16, Counter)> =
             self.changed.iter().filter_map(|shard| Some((*shard, *self.counters.get(shard)?))).collect();
@@ -121,12 +121,16 @@ impl Held {
     }
 }
 
-/// All counters of a topic, as they were committed last.
-pub(crate) async fn all(line: &mut Line, tables: &Tables, topic: &Topic) -> Result<Vec<Counter>, Failure> {
+/// Reads the last committed counters of all shards of a topic.
+pub(crate) async fn all(
+    connection: &mut Connection,
+    tables: &Tables,
+    topic: &Topic,
+) -> Result<Vec<Counter>, Failure> {
     let id = topic_id(topic)?;
     let sql =
         Sql::new(format_args!("SELECT {COLUMNS} FROM {} WHERE topic = {id} ORDER BY number", tables.shard));
-    let rows = line.ask(&sql).await?.pop().unwrap_or_default().rows;
+    let rows = connection.ask(&sql).await?.pop().unwrap_or_default().rows;
     let counters = rows.into_iter().map(Counter::of).collect::<Result<Vec<_>, _>>()?;
     if counters.is_empty() {
         return Err(topic.missing().into());
@@ -137,7 +141,7 @@ pub(crate) async fn all(line: &mut Line, tables: &Tables, topic: &Topic) -> Resu
     }
 }
 
-/// The counter of a shard among all of its topic.
+/// Picks a shard's counter out of all counters of its topic.
 pub(crate) fn one(counters: &[Counter], topic: &Topic, shard: u16) -> Result<Counter, Failure> {
     counters.get(usize::from(shard)).copied().ok_or_else(|| topic.no_shard(shard).into())
 }

@@ -1,9 +1,9 @@
-//! What the server answers, or that it does not, said in Sawmill's words: of what kind it is, and what to do about it.
+//! Maps errors of the server and of connections to Sawmill's errors: their kind, and advice on what to do.
 
 use mysql_async::ServerError;
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::{Error, ErrorKind};
 
-/// Names for the server's error codes that matter here.
+/// Names for the relevant error codes of the server.
 pub(crate) mod code {
     pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
     pub(crate) const NO_RIGHTS_TO_DATABASE: u16 = 1044;
@@ -19,16 +19,16 @@ pub(crate) mod code {
     pub(crate) const NO_RIGHTS_TO_SERVER: u16 = 1227;
 }
 
-/// Why a piece of work was not done.
+/// The reason why a piece of work failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was refused: nothing is or will be written.
+    /// The work was refused: nothing was or will be written.
     Refused(Error),
-    /// The server has said no: nothing is or will be written.
+    /// The server returned an error: nothing was or will be written.
     Server(ServerError),
-    /// The connection broke, or nothing came back, before the work could be committed.
+    /// The connection broke or timed out before the work could be committed.
     Lost(String),
-    /// The same, while the commit was on its way.
+    /// The connection broke or timed out during the commit.
     Unknown(String),
 }
 
@@ -56,7 +56,7 @@ impl From<Failure> for Error {
 }
 
 impl Failure {
-    /// What the server said, if it did.
+    /// Returns the server's error code, if the server returned an error.
     pub(crate) fn code(&self) -> Option<u16> {
         match self {
             Failure::Server(error) => Some(error.code),
@@ -64,12 +64,13 @@ impl Failure {
         }
     }
 
-    /// True if two pieces of work were in each other's way: then doing it again helps.
+    /// Returns true if two transactions collided, so trying again helps.
     pub(crate) fn is_collision(&self) -> bool {
         matches!(self.code(), Some(code::DEADLOCK | code::LOCK_WAIT))
     }
 
-    /// The failure of a commit. When it was killed or broke in the middle, the server may have committed nevertheless.
+    /// Returns the failure of a commit. If the commit was killed or the connection broke, the server may have
+    /// committed nevertheless.
     pub(crate) fn of_commit(self) -> Self {
         match self {
             Failure::Lost(why) => Failure::Unknown(why),
@@ -79,9 +80,10 @@ impl Failure {
     }
 }
 
-/// True if a statement that was answered with this code has changed nothing, also if it was a commit.
+/// Returns true if a statement with this error, even a commit, has certainly changed nothing.
 fn is_certain(code: u16) -> bool {
-    // Disk full, syntax, unknown column, read-only (three ways), value too long: all are said before a commit begins.
+    // Disk full, syntax, unknown column, read-only (three codes), value too long: all are reported before a
+    // commit begins.
     const BEFORE: [u16; 8] = [1021, 1054, 1064, 1290, 1406, 1792, 1836, 3100];
     let known = [
         code::NO_RIGHTS_TO_DATABASE,
@@ -96,7 +98,7 @@ fn is_certain(code: u16) -> bool {
     BEFORE.contains(&code) || known.contains(&code)
 }
 
-/// The error of a call to which the server has said no.
+/// Returns the error for an error code of the server.
 pub(crate) fn explain(error: &ServerError) -> Error {
     let (kind, said) = match error.code {
         code::WRONG_PASSWORD | 1698 | 1862 | 3118 | 3955 => {
@@ -150,13 +152,13 @@ pub(crate) fn explain(error: &ServerError) -> Error {
             ErrorKind::Unsupported,
             "the server logs statements, which does not go with READ COMMITTED; set binlog_format to ROW or MIXED",
         ),
-        // What is left says that tables or values are not those that this version made.
+        // All other codes mean tables or values that this version did not create.
         _ => (ErrorKind::Corrupt, "the database does not hold what it should; restore it from a backup"),
     };
     Error::new(kind, format!("{said} ({error})"))
 }
 
-/// The error of a connection that could not be made.
+/// Returns the error for a failed connection attempt.
 pub(crate) fn explain_connect(error: &mysql_async::Error) -> Error {
     use mysql_async::{DriverError, IoError};
     match error {
@@ -176,7 +178,7 @@ pub(crate) fn explain_connect(error: &mysql_async::Error) -> Error {
     }
 }
 
-/// Why a certificate was not taken, if it is that.
+/// Returns why a certificate was rejected, if that is the error.
 fn refused_certificate(io: &std::io::Error) -> Option<&rustls::CertificateError> {
     match io.get_ref()?.downcast_ref()? {
         rustls::Error::InvalidCertificate(why) => Some(why),
@@ -184,7 +186,7 @@ fn refused_certificate(io: &std::io::Error) -> Option<&rustls::CertificateError>
     }
 }
 
-/// The error of a server that does not answer.
+/// Returns the error for a server that does not answer.
 pub(crate) fn unreachable(why: &str) -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -194,7 +196,7 @@ pub(crate) fn unreachable(why: &str) -> Error {
     )
 }
 
-/// The error of something stored that cannot be understood.
+/// Returns the error for stored data that cannot be decoded.
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Failure {
     Failure::Refused(Error::new(
         ErrorKind::Corrupt,

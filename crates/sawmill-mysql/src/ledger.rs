@@ -1,15 +1,14 @@
-//! The second seam: entries, each a row that is changed only if it has the version that is expected.
+//! The ledger on MySQL. Each entry is a row that is updated only if it has the expected version.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use mysql_async::Row;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
-use sawmill::log::Hints;
-use sawmill::{ErrorKind, Finding, Result};
+use sawmill_engine::storage::{Commit, Entry, EntryKey, Finding, Ledger, Notifications, Version, Write};
+use sawmill_engine::{ErrorKind, Result};
 
 use crate::Mysql;
-use crate::connections::Line;
+use crate::connections::Connection;
 use crate::error::{Failure, code, corrupt};
 use crate::row::{field, only};
 use crate::schema::Tables;
@@ -18,21 +17,24 @@ use crate::sql::Sql;
 #[async_trait]
 impl Ledger for Mysql {
     async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
-        self.work(move || async move { get(&mut self.line().await?, self.tables(), key).await }).await
+        self.work(move || async move { get(&mut self.connection().await?, self.tables(), key).await }).await
     }
 
     async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
-        self.work(move || async move { list(&mut self.line().await?, self.tables(), prefix).await }).await
+        self.work(move || async move { list(&mut self.connection().await?, self.tables(), prefix).await })
+            .await
     }
 
     async fn commit(&self, write: Write) -> Result<Commit> {
-        let (write, first) = (&write, first_version(self.env().dice().roll()));
-        let answer = self
-            .work(move || async move { commit(&mut self.line().await?, self.tables(), write, first).await })
+        let (write, first) = (&write, first_version(self.env().rng().next_u64()));
+        let answer =
+            self.work(move || async move {
+                commit(&mut self.connection().await?, self.tables(), write, first).await
+            })
             .await;
         match answer {
             Ok(Commit::Done(version)) => {
-                self.bells().ring_entries();
+                self.notifier().notify_entries();
                 Ok(Commit::Done(version))
             }
             Err(error) if error.kind() == ErrorKind::Unknown => {
@@ -43,27 +45,31 @@ impl Ledger for Mysql {
         }
     }
 
-    fn watch(&self) -> Hints {
-        self.bells().entry_hints()
+    fn entry_notifications(&self) -> Notifications {
+        self.notifier().entry_notifications()
     }
 
-    async fn check_up(&self, patience: Duration) -> Result<Vec<Finding>> {
-        self.troubles(patience).await
+    async fn diagnose(&self, patience: Duration) -> Result<Vec<Finding>> {
+        self.findings(patience).await
     }
 }
 
-async fn get(line: &mut Line, tables: &Tables, key: &EntryKey) -> Result<Option<Entry>, Failure> {
+async fn get(connection: &mut Connection, tables: &Tables, key: &EntryKey) -> Result<Option<Entry>, Failure> {
     let mut sql = Sql::new(format_args!("SELECT name, version, value FROM {} WHERE name = ", tables.entry));
     sql.bytes(key.as_str().as_bytes());
-    line.ask(&sql).await?.pop().and_then(|answer| only(answer.rows)).map(entry).transpose()
+    connection.ask(&sql).await?.pop().and_then(|answer| only(answer.rows)).map(entry).transpose()
 }
 
-async fn list(line: &mut Line, tables: &Tables, prefix: &EntryKey) -> Result<Vec<Entry>, Failure> {
+async fn list(
+    connection: &mut Connection,
+    tables: &Tables,
+    prefix: &EntryKey,
+) -> Result<Vec<Entry>, Failure> {
     let prefix = prefix.as_str().as_bytes();
     let mut sql = Sql::new(format_args!("SELECT name, version, value FROM {} WHERE name >= ", tables.entry));
-    // No key has a byte as large as the last: so this is the end of all that begin with the prefix.
+    // Keys contain no byte 0xff, so this is the end of all keys with the prefix.
     sql.bytes(prefix).add(" AND name < ").bytes(&[prefix, &[0xff]].concat()).add(" ORDER BY name");
-    let rows = line.ask(&sql).await?.pop().unwrap_or_default().rows;
+    let rows = connection.ask(&sql).await?.pop().unwrap_or_default().rows;
     rows.into_iter().map(entry).collect()
 }
 
@@ -74,13 +80,18 @@ fn entry(mut row: Row) -> Result<Entry, Failure> {
     Ok(Entry { key: EntryKey::raw(name), version: Version(version), value: value.into() })
 }
 
-/// The version that an entry is made with, in which there is chance: one that somebody has seen may be lost with the server, be made
-/// anew, and must not be taken for the one that was lost. See [`life`](crate::life).
-fn first_version(chance: u64) -> u64 {
-    1 + (chance & ((1 << 40) - 1))
+/// Returns the random first version of an entry. A version may be lost in a crash and its entry created
+/// again; the new version must differ from the lost one. See [`incarnation`](crate::incarnation).
+fn first_version(random: u64) -> u64 {
+    1 + (random & ((1 << 40) - 1))
 }
 
-async fn commit(line: &mut Line, tables: &Tables, write: &Write, first: u64) -> Result<Commit, Failure> {
+async fn commit(
+    connection: &mut Connection,
+    tables: &Tables,
+    write: &Write,
+    first: u64,
+) -> Result<Commit, Failure> {
     let (key, table) = (write.key.as_str().as_bytes(), &tables.entry);
     let (sql, version) = match (write.expect, &write.value) {
         (None, Some(value)) => {
@@ -100,11 +111,11 @@ async fn commit(line: &mut Line, tables: &Tables, write: &Write, first: u64) -> 
             (sql, version)
         }
         (None, None) => {
-            let there = get(line, tables, &write.key).await?.is_some();
+            let there = get(connection, tables, &write.key).await?.is_some();
             return Ok(if there { Commit::Conflict } else { Commit::Done(Version(0)) });
         }
     };
-    match line.write(&sql).await {
+    match connection.write(&sql).await {
         Ok(answer) if answer.changed > 0 => Ok(Commit::Done(Version(version))),
         Ok(_) => Ok(Commit::Conflict),
         Err(failure) if failure.code() == Some(code::DUPLICATE) => Ok(Commit::Conflict),

@@ -1,23 +1,23 @@
 //! The MySQL and MariaDB engine of Sawmill: a log and a ledger in one database, for any number of machines.
 //!
-//! It is for MariaDB 10.6 and MySQL 8, and later ones. It is tested on MariaDB.
+//! Supports MariaDB 10.6, MySQL 8, and newer versions of both. It is tested on MariaDB.
 //!
 //! ```no_run
 //! # async fn example() -> sawmill::Result<()> {
-//! let mill = sawmill_mysql::open("mysql://user:password@localhost/jobs").await?;
+//! let mill = sawmill::Sawmill::open("mysql://user:password@localhost/jobs").await?;
 //! mill.create_topic("emails").await?;
 //! mill.push("emails", "Hello Alice").await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The way to the server is encrypted with `?ssl-mode=REQUIRED` at the end of the URL. With `?ssl-mode=VERIFY_IDENTITY` the server must
-//! also have a certificate for its name: from one of the public authorities, or from the one in the file
-//! that `&ssl-ca=FILE` names.
+//! Append `?ssl-mode=REQUIRED` to the URL to encrypt connections. With `?ssl-mode=VERIFY_IDENTITY` the server
+//! must also have a certificate for its name, from a public authority or from the one in the file that
+//! `&ssl-ca=FILE` names.
 //!
-//! The database must exist; each namespace makes tables of its own in it. A shard's messages have numbers, given out by a row
-//! that is held until the commit: so the order of numbers is the order of commits, and nothing appears behind a
-//! reader's back.
+//! The database must exist; each namespace creates its own tables in it. The messages of a shard are numbered
+//! by a row that is locked until the commit. So the order of numbers is the order of commits, and no message
+//! appears behind a reader's position.
 
 mod address;
 mod append;
@@ -25,27 +25,27 @@ mod checkup;
 mod connections;
 mod counter;
 mod error;
+mod incarnation;
 mod ledger;
-mod life;
 mod log;
-mod look;
 #[cfg(test)]
 mod migration_tests;
 mod promote;
 mod read;
+mod retry;
 mod row;
 mod schema;
+mod search;
 mod server;
 mod sql;
 #[cfg(test)]
 mod stopped_tests;
 mod store;
 mod topics;
-mod tries;
 mod trim;
 mod within;
 
-// Some tests need both the inside of this crate and what tests outside of it share.
+// Some unit tests use the support module of the integration tests, which names this crate from outside.
 #[cfg(test)]
 extern crate self as sawmill_mysql;
 #[cfg(test)]
@@ -56,9 +56,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
-use sawmill::env::Env;
-use sawmill::{Error, Result, Sawmill};
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Capabilities, Engine, Namespace, OpenedStore, StoreUrl};
+use sawmill_engine::{Error, Result};
 
 use address::opts_of;
 pub use store::{Activity, Mysql};
@@ -74,10 +74,10 @@ const CAPABILITIES: Capabilities = Capabilities {
     idle_poll: Duration::from_millis(500),
 };
 
-/// The engine behind `mysql://USER:PASSWORD@HOST:PORT/DATABASE?ssl-mode=VERIFY_IDENTITY`, for MySQL and for MariaDB.
+/// The engine for `mysql://USER:PASSWORD@HOST:PORT/DATABASE?ssl-mode=VERIFY_IDENTITY`, for MySQL and MariaDB.
 ///
 /// ```
-/// use sawmill::engine::Engine;
+/// use sawmill_engine::storage::Engine;
 /// use sawmill_mysql::MysqlEngine;
 ///
 /// assert_eq!(MysqlEngine.scheme(), "mysql");
@@ -100,21 +100,13 @@ impl Engine for MysqlEngine {
         CAPABILITIES
     }
 
-    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<Store> {
+    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<OpenedStore> {
         let mysql = Mysql::open(url, namespace).await?;
-        Ok(Store { log: Some(Arc::new(mysql.clone())), ledger: Some(Arc::new(mysql)) })
+        Ok(OpenedStore { log: Some(Arc::new(mysql.clone())), ledger: Some(Arc::new(mysql)) })
     }
 }
 
-/// Opens a store by URL: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `memory:`.
-///
-/// For a namespace, a ledger elsewhere, or other engines beside this one, use [`Sawmill::options`] and add
-/// [`MysqlEngine`] to it.
-pub async fn open(url: &str) -> Result<Sawmill> {
-    Sawmill::options().engine(MysqlEngine).open(url).await
-}
-
-/// The version of a namespace's tables; none if they are not there. Changes nothing.
+/// Returns the schema version of a namespace, or `None` if it has no tables. Changes nothing.
 pub async fn schema_version(url: &str, namespace: &Namespace) -> Result<Option<u32>> {
     let url: StoreUrl = url.parse()?;
     store::schema_version(opts_of(&url)?, namespace, Env::system())

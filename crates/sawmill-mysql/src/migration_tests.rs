@@ -1,20 +1,21 @@
-//! Two versions of the program on one database. The newer one of these tests knows a step that is not there yet.
+//! Two versions of the program on one database. The newer one knows an extra migration step.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
 use mysql_async::prelude::Queryable;
-use sawmill::env::Env;
-use sawmill::{ErrorKind, Sawmill};
+use sawmill::Sawmill;
 use sawmill_conformance::upgrade::upgrade;
+use sawmill_engine::ErrorKind;
+use sawmill_engine::runtime::Env;
 
 use crate::schema::{STEPS, Step, Tables};
 use crate::{Mysql, schema_version};
 
 use crate::support::{Database, NOW, database_for, default_namespace, record, soon, topic};
 
-/// Tables with one more step.
+/// The migration steps plus one more.
 fn newer() -> Vec<Step> {
     let step: Step = |tables| {
         let note = "ADD COLUMN IF NOT EXISTS note VARBINARY(64) NULL";
@@ -29,7 +30,7 @@ fn newer() -> Vec<Step> {
     [STEPS, &[step]].concat()
 }
 
-async fn open(database: &Database, steps: &[Step]) -> sawmill::Result<Mysql> {
+async fn open(database: &Database, steps: &[Step]) -> sawmill_engine::Result<Mysql> {
     Mysql::open_at(steps, &database.url().parse().unwrap(), &default_namespace()).await
 }
 
@@ -42,7 +43,7 @@ fn mill(store: Mysql) -> Sawmill {
 async fn g12_a_newer_program_migrates_while_an_older_one_works() {
     let Some(database) = database_for("g12_a_newer_program_migrates").await else { return };
     let older = mill(open(&database, STEPS).await.unwrap());
-    // Two of them come at the same moment; one of them migrates.
+    // Two newer programs open the store at the same time; one of them migrates.
     let open_newer = async || {
         let (one, two) = join(open(&database, &newer()), open(&database, &newer())).await;
         drop(two.unwrap());
@@ -57,23 +58,23 @@ async fn g12_a_newer_program_migrates_while_an_older_one_works() {
     assert!(refused.to_string().contains("use a newer program"), "{refused}");
 }
 
-/// A change of a table waits for whoever has read it and not ended their transaction, and everybody else would wait behind it.
+/// A migration waits for every open transaction that has read the table, and all others would wait behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migration_that_has_to_wait_does_not_make_workers_wait() {
     let Some(database) = database_for("a_migration_that_has_to_wait").await else { return };
-    let log: Arc<dyn sawmill::log::Log> = Arc::new(open(&database, STEPS).await.unwrap());
+    let log: Arc<dyn sawmill_engine::storage::Log> = Arc::new(open(&database, STEPS).await.unwrap());
     let orders = topic(&*log, "orders", 1).await;
-    let mut stranger = database.stranger().await;
-    stranger.query_drop("START TRANSACTION").await.unwrap();
+    let mut plain_connection = database.plain_connection().await;
+    plain_connection.query_drop("START TRANSACTION").await.unwrap();
     let message = Tables::of(&default_namespace()).message;
-    stranger.query_drop(format!("SELECT COUNT(*) FROM {message}")).await.unwrap();
+    plain_connection.query_drop(format!("SELECT COUNT(*) FROM {message}")).await.unwrap();
 
     let others = async {
         let waits = format!(
             "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{}' AND state LIKE '%metadata lock%'",
             database.name
         );
-        let mut watcher = database.stranger().await;
+        let mut watcher = database.plain_connection().await;
         soon("that the migration waits", async {
             while watcher.query_first::<u64, _>(&waits).await.unwrap() == Some(0) {
                 Env::system().sleep(Duration::from_millis(10)).await;
@@ -84,7 +85,7 @@ async fn a_migration_that_has_to_wait_does_not_make_workers_wait() {
         log.append(&orders, NOW, vec![record(0, "meanwhile")]).await.unwrap();
         let waited = env.now().since(began);
         assert!(waited < Duration::from_secs(10), "test timed out: a push within 10 s; it took {waited:?}");
-        stranger.query_drop("ROLLBACK").await.unwrap();
+        plain_connection.query_drop("ROLLBACK").await.unwrap();
     };
     let (migrated, ()) = soon("both", join(open(&database, &newer()), others)).await;
     migrated.unwrap();

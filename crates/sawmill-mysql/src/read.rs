@@ -1,74 +1,74 @@
-//! What reads the log: blocks, and past blocks.
+//! Reads the log: new blocks, and blocks that were read before.
 
 use mysql_async::Row;
-use sawmill::Message;
-use sawmill::log::{Block, Position, Span};
-use sawmill::topic::Topic;
+use sawmill_engine::model::{Message, Topic};
+use sawmill_engine::storage::{Block, Position, Span};
 
-use crate::connections::Line;
+use crate::connections::Connection;
 use crate::counter::{self, Counter, one};
 use crate::error::Failure;
 use crate::row::{MESSAGE, field, message, topic_id};
 use crate::schema::Tables;
 use crate::sql::Sql;
 
-/// A block ends early when it holds this much: large messages come a few at a time.
+/// The size at which a block ends early: large messages come a few at a time.
 const BLOCK_BYTES: u64 = 16 << 20;
-/// More messages than anybody wants in one block.
-const MOST: usize = 100_000;
+/// The maximum number of messages in a block.
+const MAX_MESSAGES: usize = 100_000;
 
-/// A wish to read a shard after a number.
+/// A request to read a shard after a number.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
+pub(crate) struct ShardRequest {
     pub(crate) shard: u16,
     pub(crate) after: u64,
     pub(crate) limit: usize,
 }
 
-/// See [`sawmill::log::Log::read`]. An idle worker asks for all shards again and again: one look at the counters tells which of them
-/// have something.
+/// See [`sawmill_engine::storage::Log::read`]. Idle workers read all shards again and again. One query of the
+/// counters shows which shards have new messages.
 pub(crate) async fn read(
-    line: &mut Line,
+    connection: &mut Connection,
     tables: &Tables,
     topic: &Topic,
-    wishes: &[Wish],
+    requests: &[ShardRequest],
 ) -> Result<Vec<Block>, Failure> {
-    let counters = counter::all(line, tables, topic).await?;
-    let mut parts = Vec::with_capacity(wishes.len());
-    for wish in wishes {
-        let counter = one(&counters, topic, wish.shard)?;
-        let wanted = wish.limit > 0 && counter.last > wish.after;
-        let range = if wanted { Some(fitting(line, tables, topic, *wish, counter).await?) } else { None };
-        parts.push((*wish, counter, range));
+    let counters = counter::all(connection, tables, topic).await?;
+    let mut parts = Vec::with_capacity(requests.len());
+    for request in requests {
+        let counter = one(&counters, topic, request.shard)?;
+        let wanted = request.limit > 0 && counter.last > request.after;
+        let range =
+            if wanted { Some(fitting(connection, tables, topic, *request, counter).await?) } else { None };
+        parts.push((*request, counter, range));
     }
     let ranges: Vec<Range> = parts.iter().filter_map(|(.., range)| *range).collect();
-    let mut found = select(line, tables, topic, &ranges).await?.into_iter();
+    let mut found = select(connection, tables, topic, &ranges).await?.into_iter();
     parts
         .into_iter()
-        .map(|(wish, counter, range)| {
+        .map(|(request, counter, range)| {
             let rows = if range.is_some() { found.next().unwrap_or_default() } else { Vec::new() };
-            block(wish, counter, rows)
+            block(request, counter, rows)
         })
         .collect()
 }
 
-fn block(wish: Wish, counter: Counter, rows: Vec<Row>) -> Result<Block, Failure> {
-    let (mut end, mut messages) = (wish.after, Vec::with_capacity(rows.len()));
+fn block(request: ShardRequest, counter: Counter, rows: Vec<Row>) -> Result<Block, Failure> {
+    let (mut end, mut messages) = (request.after, Vec::with_capacity(rows.len()));
     for row in rows {
         let (number, message) = message(row)?;
         end = number;
         messages.push(message);
     }
     Ok(Block {
-        span: Span::from_range(wish.after, end, messages.len()),
+        span: Span::from_range(request.after, end, messages.len()),
         end: Position::from_number(end),
-        // A block that has nothing ends where the shard ends, unless nothing was wanted.
-        more: end < counter.last && (wish.limit == 0 || !messages.is_empty()),
+        // An empty block ends at the end of the shard, unless its limit was 0.
+        more: end < counter.last && (request.limit == 0 || !messages.is_empty()),
         messages,
     })
 }
 
-/// Messages with numbers greater than `after` and not greater than `upto`, at most so many.
+/// The messages with numbers above `after` and up to `upto`, at most `limit` of them.
 #[derive(Debug, Clone, Copy)]
 struct Range {
     shard: u16,
@@ -77,18 +77,18 @@ struct Range {
     limit: usize,
 }
 
-/// The part of a wish that fits into a block. Most shards have only small messages; where it may be too much, their sizes are
-/// looked at first.
+/// Returns the part of a request that fits into a block. Most shards have only small messages. If the block
+/// might be too large, the sizes are read first.
 async fn fitting(
-    line: &mut Line,
+    connection: &mut Connection,
     tables: &Tables,
     topic: &Topic,
-    wish: Wish,
+    request: ShardRequest,
     counter: Counter,
 ) -> Result<Range, Failure> {
-    let limit = wish.limit.min(MOST);
-    let mut range = Range { shard: wish.shard, after: wish.after, upto: counter.last, limit };
-    let waiting = (counter.last - wish.after).min(limit as u64);
+    let limit = request.limit.min(MAX_MESSAGES);
+    let mut range = Range { shard: request.shard, after: request.after, upto: counter.last, limit };
+    let waiting = (counter.last - request.after).min(limit as u64);
     if counter.largest.saturating_mul(waiting) <= BLOCK_BYTES {
         return Ok(range);
     }
@@ -97,12 +97,13 @@ async fn fitting(
          ORDER BY number LIMIT {limit}",
         tables.message,
         topic_id(topic)?,
-        wish.shard,
+        request.shard,
         range.after,
         range.upto
     ));
     let mut bytes = 0;
-    for (place, mut row) in line.ask(&sql).await?.pop().unwrap_or_default().rows.into_iter().enumerate() {
+    for (place, mut row) in connection.ask(&sql).await?.pop().unwrap_or_default().rows.into_iter().enumerate()
+    {
         bytes += field::<u64>(&mut row, 1)?;
         if bytes > BLOCK_BYTES && place > 0 {
             break;
@@ -112,9 +113,9 @@ async fn fitting(
     Ok(range)
 }
 
-/// The messages of each range, all in one go.
+/// Reads the messages of all ranges in one round trip.
 async fn select(
-    line: &mut Line,
+    connection: &mut Connection,
     tables: &Tables,
     topic: &Topic,
     ranges: &[Range],
@@ -132,22 +133,22 @@ async fn select(
         all
     });
     match all {
-        Some(sql) => Ok(line.ask(&sql).await?.into_iter().map(|answer| answer.rows).collect()),
+        Some(sql) => Ok(connection.ask(&sql).await?.into_iter().map(|answer| answer.rows).collect()),
         None => Ok(Vec::new()),
     }
 }
 
-/// See [`sawmill::log::Log::reread`].
+/// See [`sawmill_engine::storage::Log::reread`].
 pub(crate) async fn reread(
-    line: &mut Line,
+    connection: &mut Connection,
     tables: &Tables,
     topic: &Topic,
     shard: u16,
     (after, upto, count): (u64, u64, usize),
 ) -> Result<Vec<Message>, Failure> {
-    one(&counter::all(line, tables, topic).await?, topic, shard)?;
-    let range = Range { shard, after, upto, limit: count.saturating_add(1).min(MOST) };
-    let rows = select(line, tables, topic, &[range]).await?.pop().unwrap_or_default();
+    one(&counter::all(connection, tables, topic).await?, topic, shard)?;
+    let range = Range { shard, after, upto, limit: count.saturating_add(1).min(MAX_MESSAGES) };
+    let rows = select(connection, tables, topic, &[range]).await?.pop().unwrap_or_default();
     if rows.len() != count {
         return Err(topic.gone(count, rows.len()).into());
     }

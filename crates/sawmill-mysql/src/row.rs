@@ -1,22 +1,20 @@
-//! How Sawmill's values lie in columns, and how they are read back without trusting what lies there.
+//! Conversions between Sawmill's values and columns. Stored values are validated when read.
 
 use bytes::Bytes;
 use mysql_async::Row;
 use mysql_async::prelude::FromValue;
-use sawmill::clock::Timestamp;
-use sawmill::message::Headers;
-use sawmill::topic::Topic;
-use sawmill::{Message, MessageId};
+use sawmill_engine::model::{Headers, Message, MessageId, Topic};
+use sawmill_engine::runtime::Timestamp;
 
 use crate::error::{Failure, corrupt};
 use crate::sql::Sql;
 
-/// The columns of a message that [`message`] reads, after its number.
+/// The columns of a message that [`message`] reads after its number.
 pub(crate) const MESSAGE: &str = "id, created_ms, due_ms, msg_key, headers, payload";
 /// The columns of a message that [`write_message`] writes.
 pub(crate) const STORED: &str = "id, created_ms, due_ms, repeatable, size, msg_key, headers, payload";
 
-/// A column of a row.
+/// Reads a column of a row.
 pub(crate) fn field<T: FromValue>(row: &mut Row, column: usize) -> Result<T, Failure> {
     match row.take_opt(column) {
         Some(Ok(value)) => Ok(value),
@@ -24,35 +22,35 @@ pub(crate) fn field<T: FromValue>(row: &mut Row, column: usize) -> Result<T, Fai
     }
 }
 
-/// The only row of an answer, if there is one.
+/// Returns the only row of an answer, if there is one.
 pub(crate) fn only(rows: Vec<Row>) -> Option<Row> {
     rows.into_iter().next()
 }
 
-/// The id that the topic's uid was made from. A uid that this engine did not make is a topic that is not there.
+/// Extracts the id from the topic's uid. A uid that this engine did not create means a missing topic.
 pub(crate) fn topic_id(topic: &Topic) -> Result<u64, Failure> {
     let id = topic.uid.strip_prefix('t').and_then(|digits| digits.parse().ok());
-    // Only the usual way to write it, so that no two uids mean the same topic.
+    // Accept only the canonical form, so no two uids mean the same topic.
     id.filter(|id| uid(*id) == topic.uid).ok_or_else(|| topic.missing().into())
 }
 
-/// The uid of the topic with this id.
+/// Returns the uid of the topic with this id.
 pub(crate) fn uid(id: u64) -> String {
     format!("t{id}")
 }
 
-/// An id as it is stored.
+/// A message id as it is stored.
 pub(crate) fn id_bytes(id: MessageId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// The id in a column.
+/// Reads the message id in a column.
 pub(crate) fn id_of(bytes: &[u8]) -> Result<MessageId, Failure> {
     let bytes = bytes.try_into().map_err(|_| corrupt("a message with a strange id"))?;
     Ok(MessageId::from_u128(u128::from_be_bytes(bytes)))
 }
 
-/// The number and the message in a row of a number and [`MESSAGE`].
+/// Reads the number and the message in a row with a number and [`MESSAGE`].
 pub(crate) fn message(mut row: Row) -> Result<(u64, Message), Failure> {
     let number: u64 = field(&mut row, 0)?;
     let wrong = || corrupt(format!("message number {number} with a strange set of headers"));
@@ -74,7 +72,7 @@ pub(crate) fn message(mut row: Row) -> Result<(u64, Message), Failure> {
     Ok((number, message))
 }
 
-/// About how many bytes a message has, for those who must not read too many of them at once.
+/// The approximate size of a message, to limit how many are read at once.
 pub(crate) fn size(message: &Message) -> u64 {
     let headers: usize = message.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
     (message.payload.len() + message.key.as_ref().map_or(0, Bytes::len) + headers) as u64

@@ -1,19 +1,20 @@
-//! The tables: how they are named, and how they are made and changed while workers run.
+//! The tables: their names, and how they are created and migrated while workers run.
 //!
-//! Each namespace has tables of its own. Only one process at a time changes them: it holds the row of the table `meta` that says
-//! which version they have. Changing tables commits, so it is done on a second connection while the first one
-//! holds the row. A process that dies in between leaves a step half done: so each statement of a step may be repeated.
+//! Each namespace has its own tables. Only one process at a time migrates them: it locks the row of the table
+//! `meta` that holds their version. DDL commits implicitly, so it runs on a second connection while the first
+//! one holds the lock. If a process dies in between, a step is left half done, so each statement of a step
+//! must be repeatable.
 
-use sawmill::engine::Namespace;
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::storage::Namespace;
+use sawmill_engine::{Error, ErrorKind};
 
-use crate::connections::{Connections, Line};
+use crate::connections::{Connection, Connections};
 use crate::error::{Failure, code, corrupt};
+use crate::retry::Retry;
 use crate::row::{field, only};
 use crate::sql::Sql;
-use crate::tries::Tries;
 
-/// The names of a namespace's tables, as they are written in statements.
+/// The quoted names of a namespace's tables.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) namespace: String,
@@ -22,19 +23,19 @@ pub(crate) struct Tables {
     pub(crate) topic: String,
     /// The counters of each topic's shards.
     pub(crate) shard: String,
-    /// Messages that are readable.
+    /// Readable messages.
     pub(crate) message: String,
-    /// Messages that are kept aside until they are due.
+    /// Delayed messages.
     pub(crate) aside: String,
-    /// The ids of messages that may be appended again.
+    /// The ids of repeatable messages.
     pub(crate) once: String,
-    /// Deleted topics of which there may be messages left.
+    /// Deleted topics that may have messages left.
     pub(crate) leftover: String,
     /// The ledger's entries.
     pub(crate) entry: String,
-    /// Messages that a handler has finished within a transaction of its own.
+    /// Messages that a handler has finished within its own transaction.
     pub(crate) finished: String,
-    /// The server's present life, on disk and in its memory.
+    /// The number of the server's incarnation, on disk and in its memory.
     pub(crate) server: String,
     pub(crate) memory: String,
 }
@@ -60,8 +61,9 @@ impl Tables {
     }
 }
 
-/// A namespace as part of a table's name. Those names are short, and on some systems upper and lower case are the same in them: so what
-/// is not plainly written in small letters and digits gets a number that tells it from others.
+/// Returns the part of a table name that stands for a namespace. Table names are short, and case-insensitive
+/// on some systems. So a namespace that is not a short string of lower-case letters and digits gets a hash
+/// that makes it unique.
 fn tag(namespace: &str) -> String {
     const LONGEST: usize = 24;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -73,21 +75,22 @@ fn tag(namespace: &str) -> String {
         .take(LONGEST)
         .map(|c| if plain(c.to_ascii_lowercase()) { c.to_ascii_lowercase() } else { '_' })
         .collect();
-    // FNV-1a: it must never change.
+    // FNV-1a. It must never change.
     let number = namespace.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{readable}_{number:016x}")
 }
 
-/// The statements that lead from one version to the next. Programs that know only the versions before it go on working on the
-/// tables while it is taken and afterwards: so a step adds, and what it adds has a default.
+/// The statements that lead from one version to the next. Programs of the previous version keep using the
+/// tables during and after a step, so a step only adds, and added columns have a default.
 pub(crate) type Step = fn(&Tables) -> Vec<String>;
 
-/// All steps that this program knows. The version of the tables is how many of them were taken.
+/// All steps that this program knows. The version of the tables is the number of steps taken.
 pub(crate) const STEPS: &[Step] = &[first, second, third];
 
-/// Messages lie in the order in which they are read. Ids are looked up only where they repeat, so they have a table of their own.
+/// Messages are stored in the order in which they are read. Ids are looked up only for repeatable messages,
+/// so those have a separate table.
 fn first(tables: &Tables) -> Vec<String> {
     let make = |name: &str, columns: &str| format!("CREATE TABLE IF NOT EXISTS {name} ({columns}) {OPTIONS}");
     let message = "id BINARY(16) NOT NULL, created_ms BIGINT UNSIGNED NOT NULL, due_ms BIGINT UNSIGNED NULL,
@@ -132,7 +135,7 @@ fn first(tables: &Tables) -> Vec<String> {
     ]
 }
 
-/// The server's present life: see [`life`](crate::life).
+/// The server's incarnation: see [`incarnation`](crate::incarnation).
 fn second(tables: &Tables) -> Vec<String> {
     let columns = "id TINYINT UNSIGNED NOT NULL PRIMARY KEY, life BIGINT UNSIGNED NOT NULL";
     vec![
@@ -142,7 +145,7 @@ fn second(tables: &Tables) -> Vec<String> {
     ]
 }
 
-/// Messages that a handler has finished within a transaction of its own, and the group that it is of.
+/// Messages that a handler has finished within its own transaction, and the handler's group.
 fn third(tables: &Tables) -> Vec<String> {
     let columns = "id BINARY(16) NOT NULL, reader VARBINARY(255) NOT NULL,
          at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (id, reader), KEY at (at)";
@@ -151,27 +154,27 @@ fn third(tables: &Tables) -> Vec<String> {
 
 const OPTIONS: &str = "ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin";
 
-/// Makes the tables, or brings them to the newest version, if that is not done yet.
+/// Creates the tables or migrates them to the newest version, if necessary.
 pub(crate) async fn prepare(
     connections: &Connections,
     tables: &Tables,
     steps: &[Step],
-    tries: &mut Tries,
+    retry: &mut Retry,
 ) -> Result<(), Error> {
     loop {
         let Err(failure) = prepare_once(connections, tables, steps).await else { return Ok(()) };
-        tries.again(failure).await?;
+        retry.again(failure).await?;
     }
 }
 
 async fn prepare_once(connections: &Connections, tables: &Tables, steps: &[Step]) -> Result<(), Failure> {
-    let mut line = connections.take().await?;
-    let version = version(&mut line, tables).await?;
+    let mut connection = connections.take().await?;
+    let version = version(&mut connection, tables).await?;
     check(tables, version.unwrap_or(0), steps)?;
     if version == Some(steps.len() as u32) {
         return Ok(());
     }
-    // Both may be repeated, and need not wait for the row.
+    // Both statements may be repeated, and need no lock.
     let mut make = Sql::new(format_args!(
         "CREATE TABLE IF NOT EXISTS {} (id TINYINT UNSIGNED NOT NULL PRIMARY KEY,
          namespace VARBINARY(64) NOT NULL, version INT UNSIGNED NOT NULL) {OPTIONS}",
@@ -179,24 +182,24 @@ async fn prepare_once(connections: &Connections, tables: &Tables, steps: &[Step]
     ));
     make.then(format_args!("INSERT IGNORE INTO {} VALUES (1,", tables.meta));
     make.bytes(tables.namespace.as_bytes()).add(",0)");
-    line.ask(&make).await?;
-    let done = migrate(&mut line, connections, tables, steps).await;
+    connection.ask(&make).await?;
+    let done = migrate(&mut connection, connections, tables, steps).await;
     if done.is_err() {
-        line.roll_back().await;
+        connection.roll_back().await;
     }
     done
 }
 
-/// Takes the steps that are not taken yet.
+/// Runs the missing steps.
 async fn migrate(
-    line: &mut Line,
+    connection: &mut Connection,
     connections: &Connections,
     tables: &Tables,
     steps: &[Step],
 ) -> Result<(), Failure> {
     let mut hold = Sql::new("START TRANSACTION");
     hold.then(format_args!("SELECT version FROM {} WHERE id = 1 FOR UPDATE", tables.meta));
-    let row = line.begin(&mut hold).await?.pop().and_then(|answer| only(answer.rows));
+    let row = connection.begin(&mut hold).await?.pop().and_then(|answer| only(answer.rows));
     let mut row = row.ok_or_else(|| corrupt(format!("no row in table {}", tables.meta)))?;
     let version: u32 = field(&mut row, 0)?;
     check(tables, version, steps)?;
@@ -207,13 +210,13 @@ async fn migrate(
         }
     }
     let sql = Sql::new(format_args!("UPDATE {} SET version = {} WHERE id = 1", tables.meta, steps.len()));
-    line.commit(sql).await.map(|_| ())
+    connection.commit(sql).await.map(|_| ())
 }
 
-/// The version of the tables, whatever it is; `None` if there are none.
-pub(crate) async fn version(line: &mut Line, tables: &Tables) -> Result<Option<u32>, Failure> {
+/// Returns the version of the tables, known or not, or `None` if there are none.
+pub(crate) async fn version(connection: &mut Connection, tables: &Tables) -> Result<Option<u32>, Failure> {
     let sql = Sql::new(format_args!("SELECT version, namespace FROM {} WHERE id = 1", tables.meta));
-    let row = match line.ask(&sql).await {
+    let row = match connection.ask(&sql).await {
         Ok(mut answers) => answers.pop().and_then(|answer| only(answer.rows)),
         Err(failure) if failure.code() == Some(code::NO_SUCH_TABLE) => None,
         Err(failure) => return Err(failure),
@@ -230,7 +233,7 @@ pub(crate) async fn version(line: &mut Line, tables: &Tables) -> Result<Option<u
     Ok(Some(version))
 }
 
-/// Refuses tables of a version that is not known.
+/// Refuses tables of an unknown version.
 fn check(tables: &Tables, version: u32, steps: &[Step]) -> Result<(), Error> {
     if version as usize <= steps.len() {
         return Ok(());

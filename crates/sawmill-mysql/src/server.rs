@@ -1,39 +1,40 @@
-//! What the server is and can do: whether it will do for us, and how much it takes at once.
+//! The properties of a server: whether it is suitable, and its limits.
 
-use sawmill::engine::Capabilities;
-use sawmill::message::{MAX_HEADER_BYTES, MAX_KEY_BYTES};
-use sawmill::{Error, ErrorKind, Finding};
+use sawmill_engine::model::{MAX_HEADER_BYTES, MAX_KEY_BYTES};
+use sawmill_engine::storage::{Capabilities, Finding};
+use sawmill_engine::{Error, ErrorKind};
 
-use crate::connections::Line;
+use crate::connections::Connection;
 use crate::error::Failure;
 use crate::row::{field, only};
 use crate::sql::{Sql, longest};
 
-/// What no packet may be too small for: an entry of the ledger, and a message of half a megabyte.
+/// The smallest acceptable packet: it fits an entry of the ledger, and a message of half a megabyte.
 const SMALLEST_PACKET: usize = 4 << 20;
-/// What is left free in a packet for all that stands around values.
+/// Space in a packet for everything except values.
 const MARGIN: usize = 64 << 10;
-/// Headers are stored with the lengths of their names and values: eight bytes for one that has at least one byte.
+/// Headers are stored with the lengths of their names and values: eight bytes per header, which itself has at
+/// least one byte.
 const LONGEST_HEADERS: usize = 9 * MAX_HEADER_BYTES;
 
-/// What was asked of a server once.
+/// The properties of a server, queried once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Server {
-    /// The most bytes that statements sent together may have.
+    /// The maximum size of statements that are sent together.
     pub(crate) packet: usize,
-    /// It is one of a Galera cluster.
+    /// The server is a node of a Galera cluster.
     pub(crate) galera: bool,
 }
 
 impl Server {
-    /// Asks the server, and refuses one that will not do.
-    pub(crate) async fn ask(line: &mut Line) -> Result<Self, Failure> {
+    /// Queries the server and refuses an unsuitable one.
+    pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, Failure> {
         let mut sql = Sql::new(
             "SELECT VERSION(), @@max_allowed_packet,
              (SELECT support FROM information_schema.engines WHERE engine = 'InnoDB')",
         );
         sql.then("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'");
-        let mut answers = line.ask(&sql).await?;
+        let mut answers = connection.ask(&sql).await?;
         let galera = match answers.pop().and_then(|answer| only(answer.rows)) {
             Some(mut row) => field::<String>(&mut row, 1)?.eq_ignore_ascii_case("on"),
             None => false,
@@ -50,19 +51,19 @@ impl Server {
         Ok(Self { packet: packet - MARGIN, galera })
     }
 
-    /// The most bytes a payload may have, so that a message fits into one packet, whatever its bytes are.
+    /// Returns the maximum payload size such that any message fits into one packet.
     pub(crate) fn max_payload_bytes(self, most: usize) -> usize {
         let beside = longest(MAX_KEY_BYTES) + longest(LONGEST_HEADERS) + longest(0);
         (self.packet.saturating_sub(beside) / 2).min(most)
     }
 
-    /// What a log on this server can do.
+    /// Returns the capabilities of a log on this server.
     pub(crate) fn capabilities(self, most: Capabilities) -> Capabilities {
         let max_payload_bytes = self.max_payload_bytes(most.max_payload_bytes);
         Capabilities { max_payload_bytes, exactly_once: most.exactly_once && !self.galera, ..most }
     }
 
-    /// What is to be known of it by whoever operates it.
+    /// Returns a finding for the operator, if there is one.
     pub(crate) fn finding(self) -> Option<Finding> {
         self.galera.then(|| {
             Finding::new(
@@ -74,7 +75,7 @@ impl Server {
     }
 }
 
-/// Refuses what is older than the versions that this is made for.
+/// Refuses versions that are too old.
 fn check_version(version: &str) -> Result<(), Error> {
     let mut numbers =
         version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
@@ -148,9 +149,9 @@ mod tests {
 
     #[test]
     fn a_node_of_a_galera_cluster_is_named_and_finishes_nothing_exactly_once() {
-        let able =
+        let exactly_once =
             |galera| Server { packet: 16 << 20, galera }.capabilities(crate::CAPABILITIES).exactly_once;
-        assert!(able(false) && !able(true));
+        assert!(exactly_once(false) && !exactly_once(true));
         let found = |galera| Server { packet: 16 << 20, galera }.finding();
         assert_eq!((found(false), found(true).unwrap().check), (None, "galera"));
     }

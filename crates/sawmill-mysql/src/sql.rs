@@ -1,8 +1,9 @@
-//! Statements as text. Several go to the server in one packet, so that a call costs one or two round trips; and a batch of
-//! messages is one statement, whatever its size, where prepared ones would have to be kept for every size.
+//! Statements as text. Several are sent in one packet, so a call costs one or two round trips. A batch of
+//! messages of any size is one statement; prepared statements would have to be kept for every size.
 //!
-//! Only numbers and bytes are written into statements. Bytes are escaped for a session whose `sql_mode` is our own
-//! ([`SESSION`](crate::connections::SESSION)) and whose character set is utf8mb4, in which no character hides a quote.
+//! Only numbers and bytes are written into statements. Bytes are escaped for a session with our own
+//! `sql_mode` ([`SESSION`](crate::connections::SESSION)) and the character set utf8mb4, in which no character
+//! contains a quote.
 
 use std::fmt;
 
@@ -14,14 +15,14 @@ pub(crate) struct Sql {
 }
 
 impl Sql {
-    /// The first statement, or its beginning.
+    /// Begins with a statement or its first part.
     pub(crate) fn new(text: impl fmt::Display) -> Self {
         let mut sql = Self { text: Vec::new(), statements: 1 };
         sql.add(text);
         sql
     }
 
-    /// Goes on with the statement.
+    /// Continues the statement.
     pub(crate) fn add(&mut self, text: impl fmt::Display) -> &mut Self {
         use std::io::Write;
         // Writing into memory cannot fail.
@@ -29,21 +30,21 @@ impl Sql {
         self
     }
 
-    /// Goes on with another statement.
+    /// Begins another statement.
     pub(crate) fn then(&mut self, text: impl fmt::Display) -> &mut Self {
         self.text.push(b';');
         self.statements += 1;
         self.add(text)
     }
 
-    /// Goes on with all of these statements.
+    /// Appends other statements.
     pub(crate) fn append(&mut self, other: &Sql) {
         self.text.push(b';');
         self.text.extend_from_slice(&other.text);
         self.statements += other.statements;
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes as a literal.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.text.extend_from_slice(b"_binary'");
         let mut rest = bytes;
@@ -58,7 +59,7 @@ impl Sql {
         self
     }
 
-    /// Writes bytes, or that there are none.
+    /// Writes bytes as a literal, or `NULL`.
     pub(crate) fn maybe_bytes(&mut self, bytes: Option<&[u8]>) -> &mut Self {
         match bytes {
             Some(bytes) => self.bytes(bytes),
@@ -66,7 +67,7 @@ impl Sql {
         }
     }
 
-    /// Writes values with commas between them.
+    /// Writes values separated by commas.
     pub(crate) fn list<T>(
         &mut self,
         values: impl IntoIterator<Item = T>,
@@ -81,12 +82,12 @@ impl Sql {
         self
     }
 
-    /// How many statements there are.
+    /// Returns the number of statements.
     pub(crate) fn statements(&self) -> usize {
         self.statements
     }
 
-    /// How many bytes they have.
+    /// Returns the size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
@@ -96,7 +97,7 @@ impl Sql {
     }
 }
 
-/// The letter that stands for a byte behind a backslash, if it must not stand there itself.
+/// Returns the letter that follows the backslash if this byte must be escaped.
 fn escaped(byte: u8) -> Option<u8> {
     match byte {
         0 => Some(b'0'),
@@ -105,7 +106,7 @@ fn escaped(byte: u8) -> Option<u8> {
     }
 }
 
-/// The most bytes that [`Sql::bytes`] makes of so many.
+/// Returns the maximum size of the literal that [`Sql::bytes`] writes for this many bytes.
 pub(crate) const fn longest(bytes: usize) -> usize {
     2 * bytes + 16
 }

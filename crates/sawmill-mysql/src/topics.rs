@@ -1,11 +1,11 @@
-//! Topics: creating, finding and deleting them.
+//! Creates, finds and deletes topics.
 
 use std::time::Duration;
 
 use mysql_async::Row;
-use sawmill::topic::{MAX_SHARDS, Topic, TopicName, TopicSpec};
+use sawmill_engine::model::{MAX_SHARDS, Topic, TopicName, TopicSpec};
 
-use crate::connections::Line;
+use crate::connections::Connection;
 use crate::error::{Failure, code, corrupt};
 use crate::row::{field, only, topic_id, uid};
 use crate::schema::Tables;
@@ -13,18 +13,22 @@ use crate::sql::Sql;
 
 const COLUMNS: &str = "id, name, shards, retention_ms, drops_unread";
 
-/// See [`sawmill::log::Log::create_topic`].
-pub(crate) async fn create(line: &mut Line, tables: &Tables, spec: &TopicSpec) -> Result<Topic, Failure> {
-    if let Some(topic) = find(line, tables, &spec.name).await? {
+/// See [`sawmill_engine::storage::Log::create_topic`].
+pub(crate) async fn create(
+    connection: &mut Connection,
+    tables: &Tables,
+    spec: &TopicSpec,
+) -> Result<Topic, Failure> {
+    if let Some(topic) = find(connection, tables, &spec.name).await? {
         return same(spec, topic);
     }
-    match insert(line, tables, spec).await {
+    match insert(connection, tables, spec).await {
         Ok(()) => {}
-        // Somebody else has created it meanwhile.
-        Err(failure) if failure.code() == Some(code::DUPLICATE) => line.roll_back().await,
+        // Another client has created it meanwhile.
+        Err(failure) if failure.code() == Some(code::DUPLICATE) => connection.roll_back().await,
         Err(failure) => return Err(failure),
     }
-    match find(line, tables, &spec.name).await? {
+    match find(connection, tables, &spec.name).await? {
         Some(topic) => same(spec, topic),
         None => Err(Failure::Lost("the topic was deleted while it was created".into())),
     }
@@ -34,7 +38,7 @@ fn same(spec: &TopicSpec, topic: Topic) -> Result<Topic, Failure> {
     if topic.shards == spec.shards { Ok(topic) } else { Err(spec.exists_with(topic.shards).into()) }
 }
 
-async fn insert(line: &mut Line, tables: &Tables, spec: &TopicSpec) -> Result<(), Failure> {
+async fn insert(connection: &mut Connection, tables: &Tables, spec: &TopicSpec) -> Result<(), Failure> {
     let mut sql = Sql::new("START TRANSACTION");
     sql.then(format_args!(
         "INSERT INTO {} (name, shards, retention_ms, drops_unread) VALUES (",
@@ -43,34 +47,34 @@ async fn insert(line: &mut Line, tables: &Tables, spec: &TopicSpec) -> Result<()
     sql.bytes(spec.name.to_string().as_bytes());
     let retention = u64::try_from(spec.retention.as_millis()).unwrap_or(FOR_EVER);
     sql.add(format_args!(",{},{retention},{})", spec.shards, u8::from(spec.drops_unread)));
-    line.begin(&mut sql).await?;
+    connection.begin(&mut sql).await?;
     let mut shards =
         Sql::new(format_args!("INSERT INTO {} (topic, number, last, kept, largest) VALUES ", tables.shard));
     shards.list(0..spec.shards, |sql, shard| sql.add(format_args!("(LAST_INSERT_ID(),{shard},0,0,0)")));
-    line.commit(shards).await.map(|_| ())
+    connection.commit(shards).await.map(|_| ())
 }
 
-/// See [`sawmill::log::Log::topic`].
+/// See [`sawmill_engine::storage::Log::topic`].
 pub(crate) async fn find(
-    line: &mut Line,
+    connection: &mut Connection,
     tables: &Tables,
     name: &TopicName,
 ) -> Result<Option<Topic>, Failure> {
     let mut sql = Sql::new(format_args!("SELECT {COLUMNS} FROM {} WHERE name = ", tables.topic));
     sql.bytes(name.to_string().as_bytes());
-    line.ask(&sql).await?.pop().and_then(|answer| only(answer.rows)).map(topic).transpose()
+    connection.ask(&sql).await?.pop().and_then(|answer| only(answer.rows)).map(topic).transpose()
 }
 
-/// See [`sawmill::log::Log::topics`].
-pub(crate) async fn all(line: &mut Line, tables: &Tables) -> Result<Vec<Topic>, Failure> {
+/// See [`sawmill_engine::storage::Log::topics`].
+pub(crate) async fn all(connection: &mut Connection, tables: &Tables) -> Result<Vec<Topic>, Failure> {
     let sql = Sql::new(format_args!("SELECT {COLUMNS} FROM {}", tables.topic));
-    let topics = line.ask(&sql).await?.pop().unwrap_or_default().rows.into_iter().map(topic);
+    let topics = connection.ask(&sql).await?.pop().unwrap_or_default().rows.into_iter().map(topic);
     let mut topics = topics.collect::<Result<Vec<Topic>, Failure>>()?;
     topics.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(topics)
 }
 
-/// A topic that is kept for ever.
+/// The stored retention of a topic that keeps its messages for ever.
 const FOR_EVER: u64 = u64::MAX;
 
 fn topic(mut row: Row) -> Result<Topic, Failure> {
@@ -89,18 +93,23 @@ fn topic(mut row: Row) -> Result<Topic, Failure> {
     })
 }
 
-/// Removes the topic. Its messages cannot be reached any more; [`sweep`](crate::trim::sweep) removes them, some at a time.
+/// Deletes the topic. Its messages become unreachable at once; [`sweep`](crate::trim::sweep) removes them
+/// step by step.
 ///
-/// The shards' counters go with it: who holds one is waited for, and who comes later finds none.
-pub(crate) async fn delete(line: &mut Line, tables: &Tables, topic: &Topic) -> Result<bool, Failure> {
+/// The shards' counters are deleted with it: this waits for current holders, and later appends find none.
+pub(crate) async fn delete(
+    connection: &mut Connection,
+    tables: &Tables,
+    topic: &Topic,
+) -> Result<bool, Failure> {
     let Ok(id) = topic_id(topic) else { return Ok(false) };
     let mut sql = Sql::new("START TRANSACTION");
     sql.then(format_args!("DELETE FROM {} WHERE id = {id}", tables.topic));
-    let deleted = line.begin(&mut sql).await?.pop().unwrap_or_default().changed > 0;
+    let deleted = connection.begin(&mut sql).await?.pop().unwrap_or_default().changed > 0;
     let mut rest = Sql::new(format_args!("DELETE FROM {} WHERE topic = {id}", tables.shard));
     if deleted {
         rest.then(format_args!("INSERT INTO {} (topic) VALUES ({id})", tables.leftover));
     }
-    line.commit(rest).await?;
+    connection.commit(rest).await?;
     Ok(deleted)
 }

@@ -1,45 +1,45 @@
-//! Removing what is not needed any more, a bounded number of rows in one transaction: messages that all groups are past, and what
-//! deleted topics have left behind.
+//! Removes messages that are not needed any more, in transactions of bounded size: messages that all groups
+//! have passed, and messages of deleted topics.
 
-use sawmill::clock::Timestamp;
-use sawmill::topic::Topic;
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::Timestamp;
 
-use crate::connections::Line;
+use crate::connections::Connection;
 use crate::counter::{self, one};
 use crate::error::Failure;
 use crate::row::{field, only, topic_id};
 use crate::schema::Tables;
 use crate::sql::Sql;
 
-/// How many messages are looked at in one transaction.
-const MANY: usize = 1_000;
+/// The maximum number of rows per transaction.
+const MAX_ROWS: usize = 1_000;
 
-/// What a part of a trim did.
+/// The result of one part of a trim.
 pub(crate) struct Trimmed {
     pub(crate) dropped: u64,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     pub(crate) next: Option<u64>,
 }
 
-/// Trims a part of what [`sawmill::log::Log::trim`] may trim: what lies after the number `from`. It stops at a stretch in which nothing
-/// is old enough, so that trimming often costs little.
+/// Performs a part of [`sawmill_engine::storage::Log::trim`], beginning after the number `from`. Stops at a
+/// range in which nothing is old enough, so frequent trims are cheap.
 ///
-/// The shard's counter is held only for the end of it, so that those who append do not wait.
+/// The shard's counter is locked only at the end, so appends do not wait.
 pub(crate) async fn trim(
-    line: &mut Line,
+    connection: &mut Connection,
     tables: &Tables,
     topic: &Topic,
     shard: u16,
     (from, upto): (u64, u64),
     before: Timestamp,
 ) -> Result<Trimmed, Failure> {
-    one(&counter::all(line, tables, topic).await?, topic, shard)?;
+    one(&counter::all(connection, tables, topic).await?, topic, shard)?;
     let (id, table) = (topic_id(topic)?, &tables.message);
     let sql = Sql::new(format_args!(
         "SELECT MAX(number), COUNT(*) FROM (SELECT number FROM {table} WHERE topic = {id} AND shard = {shard}
-         AND number > {from} AND number <= {upto} ORDER BY number LIMIT {MANY}) AS part"
+         AND number > {from} AND number <= {upto} ORDER BY number LIMIT {MAX_ROWS}) AS part"
     ));
-    let Some(mut row) = line.ask(&sql).await?.pop().and_then(|answer| only(answer.rows)) else {
+    let Some(mut row) = connection.ask(&sql).await?.pop().and_then(|answer| only(answer.rows)) else {
         return Ok(Trimmed { dropped: 0, next: None });
     };
     let (end, seen): (Option<u64>, usize) = (field(&mut row, 0)?, field(&mut row, 1)?);
@@ -51,13 +51,13 @@ pub(crate) async fn trim(
         before.as_millis()
     );
     let mut begin = Sql::new("START TRANSACTION");
-    // Ids that may be appended again are known as long as their messages are there. These rows are held, so that nobody else
-    // removes them meanwhile.
+    // The ids of repeatable messages are remembered as long as the messages exist. The rows are locked so
+    // nobody else removes them meanwhile.
     begin.then(format_args!(
         "SELECT id FROM {table} WHERE {old} AND repeatable = 1 ORDER BY number FOR UPDATE"
     ));
     begin.then(format_args!("DELETE FROM {table} WHERE {old}"));
-    let mut answers = line.begin(&mut begin).await?;
+    let mut answers = connection.begin(&mut begin).await?;
     let dropped = answers.pop().unwrap_or_default().changed;
     let known = answers.pop().unwrap_or_default().rows;
     let mut end_of_it = Sql::new(format_args!(
@@ -69,25 +69,26 @@ pub(crate) async fn trim(
         end_of_it.then(format_args!("DELETE FROM {} WHERE topic = {id} AND id IN (", tables.once));
         end_of_it.list(&ids, |sql, id| sql.bytes(id)).add(")");
     }
-    line.commit(end_of_it).await?;
-    Ok(Trimmed { dropped, next: (dropped > 0 && seen == MANY).then_some(end) })
+    connection.commit(end_of_it).await?;
+    Ok(Trimmed { dropped, next: (dropped > 0 && seen == MAX_ROWS).then_some(end) })
 }
 
-/// Removes some of what deleted topics have left, also those that a process left when it ended. True if there may be more.
-pub(crate) async fn sweep(line: &mut Line, tables: &Tables) -> Result<bool, Failure> {
+/// Removes some messages of deleted topics, including those deleted by a process that has ended. Returns true
+/// if there may be more.
+pub(crate) async fn sweep(connection: &mut Connection, tables: &Tables) -> Result<bool, Failure> {
     let sql = Sql::new(format_args!("SELECT topic FROM {} ORDER BY topic LIMIT 1", tables.leftover));
-    let Some(mut row) = line.ask(&sql).await?.pop().and_then(|answer| only(answer.rows)) else {
+    let Some(mut row) = connection.ask(&sql).await?.pop().and_then(|answer| only(answer.rows)) else {
         return Ok(false);
     };
     let id: u64 = field(&mut row, 0)?;
     let mut whole = true;
     for table in [&tables.message, &tables.aside, &tables.once] {
-        let sql = Sql::new(format_args!("DELETE FROM {table} WHERE topic = {id} LIMIT {MANY}"));
-        whole &= line.write(&sql).await?.changed < MANY as u64;
+        let sql = Sql::new(format_args!("DELETE FROM {table} WHERE topic = {id} LIMIT {MAX_ROWS}"));
+        whole &= connection.write(&sql).await?.changed < MAX_ROWS as u64;
     }
     if whole {
         let sql = Sql::new(format_args!("DELETE FROM {} WHERE topic = {id}", tables.leftover));
-        line.write(&sql).await?;
+        connection.write(&sql).await?;
     }
     Ok(true)
 }

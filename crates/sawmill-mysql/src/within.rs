@@ -1,15 +1,16 @@
-//! Within a transaction of the user's own: pushing, and finishing a message.
+//! Pushes and finishes messages within a transaction of the user's own.
 //!
-//! Both are statements as text, which any driver can run: so those that are not named here can be used as well. All that is
-//! not ours stands in them as hexadecimal digits, or as a number.
+//! Each operation is plain text, so any driver can run it, including drivers that this module does not know.
+//! All foreign values in the statements are hexadecimal digits or numbers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use sawmill::log::Record;
-use sawmill::{Context, Draft, Error, ErrorKind, MessageId, Result};
+use sawmill_engine::model::MessageId;
+use sawmill_engine::storage::{Draft, Finishable, Record, downcast_log};
+use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::connections::Line;
+use crate::connections::Connection;
 use crate::error::Failure;
 #[cfg(feature = "sqlx")]
 use crate::error::{code, explain};
@@ -18,11 +19,11 @@ use crate::schema::Tables;
 use crate::sql::Sql;
 use crate::store::Mysql;
 
-/// Pushes messages within a transaction of sqlx on the database that Sawmill has open: they exist when it is committed, and do
-/// not when it is rolled back.
+/// Pushes messages within a transaction of sqlx on the database that Sawmill uses. They exist once it
+/// commits, and never if it rolls back.
 ///
-/// Until then it holds the counters of the shards it pushes to, and others who push to these wait for it: push last, and commit
-/// soon.
+/// Until then it holds the counters of its shards, and other pushes to these shards wait: push last, and
+/// commit soon.
 ///
 /// ```no_run
 /// # async fn example(mill: sawmill::Sawmill, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -31,7 +32,7 @@ use crate::store::Mysql;
 /// sqlx::query("INSERT INTO orders VALUES ('a saw')").execute(&mut *order).await?;
 /// sawmill_mysql::push_within_sqlx(&mut order, &email).await?;
 /// order.commit().await?;
-/// email.announce();
+/// email.notify();
 /// # Ok(()) }
 /// ```
 #[cfg(feature = "sqlx")]
@@ -44,26 +45,30 @@ pub async fn push_within_sqlx(connection: &mut sqlx::MySqlConnection, draft: &Dr
     Ok(())
 }
 
-/// Finishes the message of a handler within the transaction of sqlx in which the handler makes its own writes. False if it was finished
-/// before, by an earlier run whose worker died or woke up late: then make no writes, roll back, and say that it is done. If
-/// such a run is still in the middle of its transaction, this waits for its end.
+/// Finishes a handler's message within the sqlx transaction of the handler's own writes. Returns false if an
+/// earlier run finished it, whose worker died or woke up late: then make no writes, roll back, and report
+/// success. Waits for the end of such a run if its transaction is still open.
 ///
-/// For groups with [`Delivery::ExactlyOnce`](sawmill::Delivery::ExactlyOnce).
+/// For groups with `Delivery::ExactlyOnce`.
 #[cfg(feature = "sqlx")]
-pub async fn finish_within_sqlx(connection: &mut sqlx::MySqlConnection, message: &Context) -> Result<bool> {
+pub async fn finish_within_sqlx(
+    connection: &mut sqlx::MySqlConnection,
+    message: &impl Finishable,
+) -> Result<bool> {
     let added = run(connection, finish_statement(message)?).await?;
     message.finished();
     Ok(added > 0)
 }
 
-/// Runs one of our statements, and says how many rows it touched.
+/// Runs one of our statements. Returns the number of rows that it touched.
 #[cfg(feature = "sqlx")]
 async fn run(connection: &mut sqlx::MySqlConnection, sql: String) -> Result<u64> {
     let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(connection).await;
     done.map(|done| done.rows_affected()).map_err(explain_sqlx)
 }
 
-/// As [`explain`](crate::error::explain) does it for our own driver. Nothing is committed before the user does: so nothing is uncertain.
+/// Does what [`explain`](crate::error::explain) does for our own driver. Nothing is committed before the user
+/// commits, so the outcome is never unknown.
 #[cfg(feature = "sqlx")]
 fn explain_sqlx(error: sqlx::Error) -> Error {
     use sqlx::mysql::MySqlDatabaseError;
@@ -86,12 +91,13 @@ fn explain_sqlx(error: sqlx::Error) -> Error {
     explained.caused_by(error)
 }
 
-/// For other drivers: the statements by which a draft is pushed, to be run one after the other within a transaction. Each
-/// touches one row; one that touches none means that the topic is not there any more, and that the transaction must be rolled back.
+/// Returns the statements that push a draft, for other drivers. Run them one after the other within a
+/// transaction. Each one touches one row. If one touches none, the topic was deleted, and the transaction
+/// must be rolled back.
 pub fn push_statements(draft: &Draft) -> Result<Vec<String>> {
     let tables = draft.log::<Mysql>()?.tables();
     let topic = topic_id(draft.topic())?;
-    // In ascending order, as everybody takes them, so that no two wait for one another.
+    // In ascending order, as everywhere, to avoid deadlocks.
     let mut shards: BTreeMap<u16, Vec<&Record>> = BTreeMap::new();
     for record in draft.records() {
         shards.entry(record.shard).or_default().push(record);
@@ -127,17 +133,17 @@ pub fn push_statements(draft: &Draft) -> Result<Vec<String>> {
     Ok(statements)
 }
 
-/// For other drivers: the statement by which a message is finished, to be run within the handler's transaction. It adds one row, or,
-/// if the message was finished before, none. Call [`Context::finished`] then.
-pub fn finish_statement(message: &Context) -> Result<String> {
-    let store: &Mysql = message.log()?;
-    if !store.able().exactly_once {
+/// Returns the statement that finishes a message, for other drivers. Run it within the handler's transaction.
+/// It adds one row, or none if the message was finished before. Call [`Finishable::finished`] afterwards.
+pub fn finish_statement(message: &impl Finishable) -> Result<String> {
+    let store: &Mysql = downcast_log(message.log())?;
+    if !store.server_capabilities().exactly_once {
         return Err(Error::new(
             ErrorKind::Unsupported,
             "this is a Galera cluster, on which a commit may be undone after it was seen: exactly-once is not to be had",
         ));
     }
-    // What else could go wrong than that the row is there, goes wrong nevertheless: its values fit.
+    // IGNORE hides only a duplicate row: all values fit, and other errors are still reported.
     Ok(format!(
         "INSERT IGNORE INTO {} (id, reader) VALUES ({}, {})",
         store.tables().finished,
@@ -146,16 +152,17 @@ pub fn finish_statement(message: &Context) -> Result<String> {
     ))
 }
 
-/// How many rows are forgotten in one transaction.
-const FORGOTTEN: u64 = 1_000;
+/// The maximum number of records deleted in one transaction.
+const MAX_FORGOTTEN: u64 = 1_000;
 
-/// Forgets some of what was finished long ago: longer than a worker may sleep and then go on. True if there may be more.
-pub(crate) async fn forget(line: &mut Line, tables: &Tables) -> Result<bool, Failure> {
+/// Deletes some records of messages that were finished longer ago than a worker may sleep and then continue.
+/// Returns true if there may be more.
+pub(crate) async fn forget(connection: &mut Connection, tables: &Tables) -> Result<bool, Failure> {
     let sql = Sql::new(format_args!(
-        "DELETE FROM {} WHERE at < NOW() - INTERVAL 7 DAY ORDER BY at LIMIT {FORGOTTEN}",
+        "DELETE FROM {} WHERE at < NOW() - INTERVAL 7 DAY ORDER BY at LIMIT {MAX_FORGOTTEN}",
         tables.finished
     ));
-    Ok(line.write(&sql).await?.changed == FORGOTTEN)
+    Ok(connection.write(&sql).await?.changed == MAX_FORGOTTEN)
 }
 
 /// The values of [`STORED`].
@@ -180,7 +187,8 @@ fn id(id: MessageId) -> String {
     bytes(&id.as_u128().to_be_bytes())
 }
 
-/// Whatever the session says of backslashes and characters.
+/// Writes a hexadecimal literal, which does not depend on the session's settings for backslashes and
+/// character sets.
 fn bytes(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len() + 3);
     text.push_str("x'");

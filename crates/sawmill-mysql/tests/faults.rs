@@ -1,5 +1,6 @@
-//! The server is stopped, killed and started again under load, and connections are cut: what was acknowledged is not lost,
-//! workers go on by themselves, and what may run at most once does. How long it took is printed.
+//! Faults of servers and connections under load: restarts, crashes and lost connections. No acknowledged
+//! message is lost, workers recover by themselves, and at-most-once never runs a message twice. The time to
+//! recover is printed.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::time::Duration;
@@ -7,26 +8,26 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder};
 use sawmill::Sawmill;
-use sawmill::engine::Engine;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, EntryKey, Write};
 use sawmill_conformance::trial::{Trial, Worst};
 use sawmill_conformance::waits::in_time;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Commit, Engine, EntryKey, Write};
 use sawmill_mysql::MysqlEngine;
 use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
 
-/// Longer than any server here is away, also on a busy machine: nobody is to be declared dead.
+/// Longer than any outage here, even on a busy machine, so no worker is declared dead.
 const LONG_TTL: Duration = Duration::from_secs(60);
-/// Short, so that a server can be away for longer.
+/// Short enough for an outage to exceed it.
 const SHORT_TTL: Duration = Duration::from_secs(3);
 
-/// A server of the test's own. Without one the test is skipped, visibly.
+/// Starts a server for this test. Without one, reports the test as skipped.
 fn server(test: &str) -> Option<Server> {
     Server::start(Kind::Mariadb).map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
 }
 
-/// Runs load, does the harm so many times, and checks that no more than `worst` came of it. `harm` returns when it is over.
+/// Runs load, injects the fault `times` times, and checks that nothing worse than `worst` happened. `harm`
+/// returns when the fault is over.
 async fn under_load(
     test: &str,
     times: usize,
@@ -54,7 +55,7 @@ async fn a_server_that_is_restarted_under_load_loses_nothing() {
     .await;
 }
 
-/// Every commit outlives the server: no claim is forgotten.
+/// Every commit survives the crash, so no claim is forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_under_load_loses_nothing() {
     under_load("a server that was killed", 3, LONG_TTL, Worst::Once, async |server| {
@@ -63,7 +64,7 @@ async fn a_server_that_is_killed_under_load_loses_nothing() {
     .await;
 }
 
-/// Nobody can beat, and all workers are as good as dead when it comes back.
+/// No heartbeat succeeds, so all workers count as dead when the server comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_away_for_long_loses_nothing() {
     under_load("a server that was away for long", 1, SHORT_TTL, Worst::GivenUp, async |server| {
@@ -74,7 +75,7 @@ async fn a_server_that_is_away_for_long_loses_nothing() {
     .await;
 }
 
-/// What was read before a crash may be gone: so it is not acted upon.
+/// Data that was read before a crash may be lost, so it must not be acted upon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_that_was_read_in_one_life_of_a_server_is_written_on_in_the_next() {
     let Some(mut server) = server("nothing_that_was_read_in_one_life_of_a_server_is_written_on_in_the_next")
@@ -91,7 +92,7 @@ async fn nothing_that_was_read_in_one_life_of_a_server_is_written_on_in_the_next
     };
     let Commit::Done(first) = write(None, "a").await else { panic!("nobody else writes") };
     let Commit::Done(second) = write(Some(first), "b").await else { panic!("nobody else writes") };
-    // A connection that is cut is nothing to worry about.
+    // A lost connection alone changes nothing.
     drop(MysqlEngine.open(&server.url().parse().unwrap(), &Default::default()).await.unwrap());
     let Commit::Done(third) = write(Some(second), "c").await else { panic!("the server lives") };
 
@@ -99,7 +100,7 @@ async fn nothing_that_was_read_in_one_life_of_a_server_is_written_on_in_the_next
     let answer = loop {
         match ledger.get(&EntryKey::raw("another")).await {
             Ok(_) => break write(Some(third), "d").await,
-            Err(error) => assert!(error.may_pass(), "{error}"),
+            Err(error) => assert!(error.is_retryable(), "{error}"),
         }
     };
     assert_eq!(answer, Commit::Conflict);
@@ -118,7 +119,7 @@ async fn connections_that_are_cut_under_load_lose_nothing() {
             "SELECT id FROM information_schema.processlist WHERE db = 'sawmill' AND id <> CONNECTION_ID()";
         let env = Env::system();
         let (began, mut rounds, mut cut) = (env.now(), 0, 0);
-        // A machine that is busy cuts fewer in so many rounds, and goes on.
+        // A busy machine cuts fewer in these rounds and continues.
         while rounds < 20 || cut <= 5 && env.now().since(began) < Duration::from_secs(60) {
             for id in killer.query::<u64, _>(others).await.unwrap() {
                 // It may have ended by itself.

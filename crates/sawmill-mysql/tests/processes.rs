@@ -1,4 +1,4 @@
-//! Real processes on one server, which are killed and stand still.
+//! Tests with real processes on one server. Processes are killed and suspended.
 #![cfg(unix)]
 
 #[path = "support/mod.rs"]

@@ -1,4 +1,4 @@
-//! Pushing and finishing within transactions of the user's own, of sqlx.
+//! Tests of pushing and finishing within the user's own transactions, with sqlx.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::any::Any;
@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 mod support;
 use support::{random, server};
 
-/// A bank in tables of its own. Its address is the namespace.
+/// A bank with its own tables. Its address is the namespace.
 struct TableBank {
     mill: Sawmill,
     address: String,
@@ -82,7 +82,7 @@ impl Bank for TableBank {
             return Ok(false);
         }
         let Transfer { from, to, amount } = transfer;
-        // In the order of their numbers, so that no two wait for one another.
+        // Ordered by account number, so two transfers never deadlock.
         let mut changes = [(from, -amount), (to, amount)];
         changes.sort();
         let address = &self.address;
@@ -107,18 +107,18 @@ impl Bank for TableBank {
 
 sawmill_conformance::bank_suite!(TableBank);
 
-#[path = "../examples/order.rs"]
+#[path = "../examples/order_mysql.rs"]
 #[allow(unreachable_pub, reason = "it is a program of its own")]
 mod order;
 
-/// The example, on a database of its own.
+/// Runs the example on its own database.
 #[tokio::test]
 async fn f6_an_order_and_its_email() {
     let Some(database) = support::database_for("f6_an_order_and_its_email").await else { return };
     assert_eq!(order::run(&database.url()).await.unwrap(), ["Thank you for a saw"]);
 }
 
-/// What is refused within a transaction is said as it is elsewhere.
+/// Errors within a transaction have the same kind as elsewhere.
 #[tokio::test]
 async fn what_is_refused_within_a_transaction_has_its_kind() {
     let Some(database) = support::database_for("what_is_refused_within_a_transaction").await else { return };

@@ -1,11 +1,11 @@
-//! What adds to the log: appending, and promoting what has become due.
+//! Adds messages to the log: append, and promotion of due messages.
 
 use std::collections::{BTreeMap, HashSet};
 
-use sawmill::clock::Timestamp;
-use sawmill::log::{Promoted, Record};
-use sawmill::topic::Topic;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::{Promoted, Record};
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -14,18 +14,18 @@ use crate::pack::Pack;
 use crate::pool::Param;
 use crate::row::{Id, from_shard, from_time, to_time};
 use crate::schema::{self, LOCK_CLASS};
-use crate::store::{Postgres, about};
+use crate::store::{Postgres, topic_error};
 use crate::topics::{aside_table, known_table, message_tables, topic_id, wrong_row};
 
-/// A statement and its values must fit into one message of the protocol, of a GiB at most.
-const MOST_BYTES: usize = 768 << 20;
+/// A statement and its values must fit into one protocol message, which is limited to 1 GiB.
+const MAX_BYTES: usize = 768 << 20;
 
-/// The number of our transaction, as messages carry it.
+/// The id of our transaction as messages carry it.
 pub(crate) fn xid(schema: &str) -> String {
     format!("(SELECT pg_current_xact_id()::text::int8 + shift FROM {schema}.meta)")
 }
 
-/// A row that is to be added: a message, or a pack of them.
+/// A row to insert: one message or a pack of messages.
 struct Row<'a> {
     shard: u16,
     /// The number of its last message.
@@ -38,16 +38,16 @@ enum Content<'a> {
     Many(Pack),
 }
 
-/// The rows for these records. In each shard they are numbered in the order of the push.
+/// Groups records into rows. Within a shard, messages are numbered in the order of the push.
 fn rows(records: &[Record], now: Timestamp) -> Vec<Row<'_>> {
     let (mut rows, mut open, mut seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
     for record in records {
         let (shard, message) = (record.shard, &record.message);
         let later = message.due.is_some_and(|due| due > now);
         if record.repeatable || later {
-            // An id that stands twice in one call is added once; the first counts.
+            // An id that appears twice in one call is added once; the first one wins.
             if !record.repeatable || seen.insert(message.id.as_u128()) {
-                // What lies aside is in no order with the others.
+                // Delayed messages have no order relative to the others.
                 let before = if later { None } else { open.remove(&shard) };
                 close(&mut rows, shard, before);
                 let number = next_number(&rows, 1);
@@ -69,7 +69,7 @@ fn rows(records: &[Record], now: Timestamp) -> Vec<Row<'_>> {
     rows
 }
 
-/// Adds a pack as a row. Of one message nothing need be packed.
+/// Adds a pack as a row. A single message is stored unpacked.
 fn close<'a>(rows: &mut Vec<Row<'a>>, shard: u16, pack: Option<(&'a Record, Pack)>) {
     let Some((record, pack)) = pack else { return };
     let number = next_number(rows, pack.many);
@@ -77,12 +77,12 @@ fn close<'a>(rows: &mut Vec<Row<'a>>, shard: u16, pack: Option<(&'a Record, Pack
     rows.push(Row { shard, number, content });
 }
 
-/// The number of the last of so many messages after all these.
+/// Returns the number of the last of `many` messages that follow these rows.
 fn next_number(rows: &[Row<'_>], many: usize) -> i64 {
     rows.last().map_or(0, |row| row.number) + i64::try_from(many).unwrap_or(i64::MAX)
 }
 
-/// Rows as columns.
+/// The rows in columnar form, as statement parameters.
 #[derive(Default)]
 struct Columns<'a> {
     shards: Vec<i16>,
@@ -152,17 +152,17 @@ const INPUT: &str =
      $8::bytea[], $9::int4[], $10::bool[], $11::bool[])
      AS input(shard, n, id, created_ms, due_ms, key, headers, payload, many, again, later)";
 
-/// The function that adds messages to a topic that are due and cannot be there yet.
+/// The function that appends messages that are due and not repeatable.
 pub(crate) fn function(schema: &str, id: i64) -> String {
     format!("{schema}.add_{id}")
 }
 
-/// Makes that function, for the reason for which there is one that [reads](crate::read::make_function). Its parameters are the first
-/// of [`Columns::params`], and the number of the table.
+/// Creates that function, for the same reason as [the one that reads](crate::read::make_function). Its
+/// parameters are the first nine of [`Columns::params`] and the number of the table.
 pub(crate) fn make_function(schema: &str, id: i64) -> String {
-    let insert = |(turn, table): (usize, &String)| {
+    let insert = |(current, table): (usize, &String)| {
         format!(
-            "IF $10 = {turn} THEN
+            "IF $10 = {current} THEN
                  INSERT INTO {table} (xid, n, many, {COLUMNS})
                  SELECT {}, n, many, shard, id, created_ms, due_ms, false, key, headers, payload
                  FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -183,7 +183,7 @@ pub(crate) fn make_function(schema: &str, id: i64) -> String {
 pub(crate) const COLUMNS: &str = "shard, id, created_ms, due_ms, again, key, headers, payload";
 
 impl Postgres {
-    /// See [`sawmill::log::Log::append`].
+    /// See [`sawmill_engine::storage::Log::append`].
     pub(crate) async fn append_records(
         &self,
         topic: &Topic,
@@ -195,13 +195,13 @@ impl Postgres {
         }
         let bytes =
             records.iter().map(|record| 200 + record.message.payload.len()).fold(0, usize::saturating_add);
-        if bytes > MOST_BYTES {
+        if bytes > MAX_BYTES {
             let said = format!(
-                "{bytes} bytes are more than can be appended at once ({MOST_BYTES}): push in smaller batches"
+                "{bytes} bytes are more than can be appended at once ({MAX_BYTES}): push in smaller batches"
             );
             return Err(Error::new(ErrorKind::TooLarge, said));
         }
-        let turn = self.turn(topic).await?;
+        let current = self.current_table(topic).await?;
         let (rows, mut columns) = (rows(records, now), Columns::default());
         if rows.is_empty() {
             return Ok(());
@@ -209,26 +209,26 @@ impl Postgres {
         rows.iter().for_each(|row| columns.add(row));
         let params = columns.params();
         if columns.again.contains(&true) || columns.later.contains(&true) {
-            let sql = self.insert_some(topic, turn)?;
+            let sql = self.insert_some(topic, current)?;
             self.query_topic(topic, Effect::Writes, &sql, &params).await?;
         } else {
             let function = function(self.schema(), topic_id(topic)?);
-            let turn = i32::try_from(turn).unwrap_or(i32::MAX);
+            let current = i32::try_from(current).unwrap_or(i32::MAX);
             let [shards, numbers, ids, created, due, keys, headers, payloads, many, ..] = params;
-            let table = (&turn as &(dyn ToSql + Sync), Type::INT4);
+            let table = (&current as &(dyn ToSql + Sync), Type::INT4);
             let params = [shards, numbers, ids, created, due, keys, headers, payloads, many, table];
             let sql = format!("SELECT {function}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)");
             self.query_topic(topic, Effect::Writes, &sql, &params).await?;
         }
-        self.news_desk().messages_changed(Some(&topic.uid));
+        self.notifier().messages_changed(Some(&topic.uid));
         Ok(())
     }
 
-    /// Messages of which some may be there already, or are not due. Ids are taken in order, so that two who append the same
-    /// wait for one another and not in a circle.
-    fn insert_some(&self, topic: &Topic, turn: usize) -> Result<String> {
+    /// The statement for messages that may exist already or are not due. It takes ids in sorted order, so two
+    /// clients that append the same ids wait for each other without a deadlock.
+    fn insert_some(&self, topic: &Topic, current: usize) -> Result<String> {
         let (schema, id) = (self.schema(), topic_id(topic)?);
-        let (table, aside) = (&message_tables(schema, id)[turn], aside_table(schema, id));
+        let (table, aside) = (&message_tables(schema, id)[current], aside_table(schema, id));
         let (known, xid) = (known_table(schema, id), xid(schema));
         Ok(format!(
             "WITH input AS MATERIALIZED (SELECT * FROM {INPUT}),
@@ -243,39 +243,39 @@ impl Postgres {
         ))
     }
 
-    /// See [`sawmill::log::Log::promote`].
+    /// See [`sawmill_engine::storage::Log::promote`].
     pub(crate) async fn promote_due(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
         let aside = aside_table(self.schema(), topic_id(topic)?);
         let sql = next_due(&aside);
-        // Most often nothing is due: then nobody needs to be locked out.
+        // Usually nothing is due, and then no lock is needed.
         let rows = self.query_topic(topic, Effect::Reads, &sql, &[]).await?;
         let next = rows.first().map(due).transpose()?.flatten();
         if limit == 0 || next.is_none_or(|due| due > now) {
             return Ok(Promoted { moved: 0, next_due: next });
         }
-        let turn = self.turn(topic).await?;
+        let current = self.current_table(topic).await?;
         let lease = self.lease().await?;
         let promoted =
-            lease.bounded(async |client| self.move_due(client, topic, turn, now, limit).await).await;
-        let promoted = promoted.map_err(|failure| about(topic, failure, Effect::Writes))?;
+            lease.bounded(async |client| self.move_due(client, topic, current, now, limit).await).await;
+        let promoted = promoted.map_err(|failure| topic_error(topic, failure, Effect::Writes))?;
         if promoted.moved > 0 {
-            self.news_desk().messages_changed(Some(&topic.uid));
+            self.notifier().messages_changed(Some(&topic.uid));
         }
         Ok(promoted)
     }
 
-    /// One promotes at a time, and has its transaction numbered when the one before it is over: so what is due earlier comes
-    /// first.
+    /// Only one client promotes at a time, and its transaction gets its id after the previous one has ended.
+    /// So messages that are due earlier come first.
     async fn move_due(
         &self,
         client: &mut Client,
         topic: &Topic,
-        turn: usize,
+        current: usize,
         now: Timestamp,
         limit: usize,
     ) -> Result<Promoted, Failure> {
         let (schema, id) = (self.schema(), topic_id(topic)?);
-        let (table, aside) = (&message_tables(schema, id)[turn], aside_table(schema, id));
+        let (table, aside) = (&message_tables(schema, id)[current], aside_table(schema, id));
         let transaction = schema::begin(client).await?;
         let lock = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
         transaction.query_typed(lock, &[(&LOCK_CLASS, Type::INT4), (&aside, Type::TEXT)]).await?;

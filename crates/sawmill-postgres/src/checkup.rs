@@ -1,9 +1,10 @@
-//! What may be wrong with a server that works all the same.
+//! Finds problems with a server that works nevertheless.
 
 use std::time::Duration;
 
-use sawmill::clock::Timestamp;
-use sawmill::{Finding, Result};
+use sawmill_engine::Result;
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::Finding;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -12,7 +13,7 @@ use crate::pool::Param;
 use crate::store::Postgres;
 use crate::topics::wrong_row;
 
-/// A setting that should not be off, and what happens if it is.
+/// Settings that should not be off, and the consequence if they are.
 const SETTINGS: [(&str, &str); 4] = [
     ("fsync", "a crash of the server's machine may destroy the database"),
     ("full_page_writes", "a crash of the server's machine may destroy the database"),
@@ -20,25 +21,25 @@ const SETTINGS: [(&str, &str); 4] = [
     ("autovacuum", "tables grow without end, and reading them slows down"),
 ];
 
-/// A transaction of somebody else's.
+/// A session of another user.
 #[derive(PartialEq, Eq)]
-struct Hidden {
+struct HiddenSession {
     pid: i32,
     user: String,
     transaction: String,
 }
 
 impl Postgres {
-    pub(crate) async fn troubles(&self, patience: Duration) -> Result<Vec<Finding>> {
+    pub(crate) async fn findings(&self, patience: Duration) -> Result<Vec<Finding>> {
         let mut findings = self.missing_rights().await?;
         findings.extend(self.unsafe_settings().await?);
         findings.extend(self.held_transactions(patience).await?);
         findings.extend(self.hidden_transactions(patience).await?);
         findings.extend(self.wrong_clock().await?);
-        if !self.news_desk().hears(self.env()).await {
+        if !self.notifier().receives(self.env()).await {
             findings.push(Finding::new(
                 "no-hints",
-                format!("notifications do not arrive from {}: workers poll five times a second", self.place()),
+                format!("notifications do not arrive from {}: workers poll five times a second", self.redacted_url()),
                 "if a pooler in transaction mode is between, that is all right, or give workers a way past it",
             ));
         }
@@ -65,7 +66,7 @@ impl Postgres {
                 "rights",
                 format!(
                     "the user of {} lacks the right {right} on the {what} of {}",
-                    self.place(),
+                    self.redacted_url(),
                     self.schema()
                 ),
                 "let it own the schema and all in it (REASSIGN OWNED), or grant it what it lacks (GRANT)",
@@ -83,14 +84,14 @@ impl Postgres {
                 SETTINGS.iter().find(|(setting, _)| *setting == name).map_or("", |(_, danger)| danger);
             Ok(Finding::new(
                 "durability",
-                format!("{name} is off at {} (set by: {source}): {danger}", self.place()),
+                format!("{name} is off at {} (set by: {source}): {danger}", self.redacted_url()),
                 format!("set {name} = on, for the server, the database or the user that it was set for"),
             ))
         };
         self.each(sql, &[(&names, Type::TEXT_ARRAY)], found).await
     }
 
-    /// Nothing that they might still see can be cleaned up.
+    /// Vacuum cannot clean up rows that these transactions might still see.
     async fn held_transactions(&self, patience: Duration) -> Result<Vec<Finding>> {
         let sql = "
             SELECT format('session %s of %s (%s), %s', pid, usename,
@@ -109,7 +110,7 @@ impl Postgres {
             let text = |column| row.try_get::<_, String>(column);
             Ok(Finding::new(
                 "held-transaction",
-                format!("{} at {} is in one transaction since {}", text(0)?, self.place(), text(1)?),
+                format!("{} at {} is in one transaction since {}", text(0)?, self.redacted_url(), text(1)?),
                 format!(
                     "find out who forgot to end it, or end it by {}: what is dead is kept meanwhile",
                     text(2)?
@@ -119,8 +120,9 @@ impl Postgres {
         self.each(sql, &[(&patience.as_secs_f64(), Type::FLOAT8)], found).await
     }
 
-    /// Of the sessions of others the server does not say since when they are in a transaction, unless we may read all statistics. But it
-    /// says to all which transaction each is in: one that is still in the same one after this time holds it.
+    /// Without the right to read all statistics, the server hides the start of other users' transactions. It
+    /// shows everybody the transaction id of each session: a session that still has the same one after this
+    /// time holds it open.
     async fn hidden_transactions(&self, patience: Duration) -> Result<Vec<Finding>> {
         let before = self.transactions_of_others().await?;
         if before.is_empty() {
@@ -129,12 +131,12 @@ impl Postgres {
         self.env().sleep(patience).await;
         let mut held = self.transactions_of_others().await?;
         held.retain(|session| before.contains(session));
-        let found = |Hidden { pid, user, .. }: Hidden| {
+        let found = |HiddenSession { pid, user, .. }: HiddenSession| {
             Finding::new(
                 "held-transaction",
                 format!(
                     "session {pid} of {user} at {} is in one transaction for {} s or longer",
-                    self.place(),
+                    self.redacted_url(),
                     patience.as_secs_f64()
                 ),
                 format!(
@@ -146,7 +148,7 @@ impl Postgres {
         Ok(held.into_iter().map(found).collect())
     }
 
-    async fn transactions_of_others(&self) -> Result<Vec<Hidden>> {
+    async fn transactions_of_others(&self) -> Result<Vec<HiddenSession>> {
         let sql = "
             SELECT activity.pid, activity.usename::text, lock.virtualtransaction
             FROM pg_locks AS lock JOIN pg_stat_activity AS activity ON activity.pid = lock.pid
@@ -155,7 +157,7 @@ impl Postgres {
                 AND NOT pg_has_role(activity.usesysid, 'USAGE') AND NOT pg_has_role('pg_read_all_stats', 'USAGE')
             ORDER BY 1";
         let read = |row: &Row| {
-            Ok(Hidden { pid: row.try_get(0)?, user: row.try_get(1)?, transaction: row.try_get(2)? })
+            Ok(HiddenSession { pid: row.try_get(0)?, user: row.try_get(1)?, transaction: row.try_get(2)? })
         };
         self.each(sql, &[], read).await
     }
@@ -166,7 +168,9 @@ impl Postgres {
         let said = self.each(sql, &[], |row| row.try_get::<_, i64>(0)).await?;
         let clock = said.first().copied().and_then(|millis| u64::try_from(millis).ok());
         let between = (before, self.env().wall());
-        Ok(clock.and_then(|millis| Finding::of_clock(self.place(), Timestamp::from_millis(millis), between)))
+        Ok(clock.and_then(|millis| {
+            Finding::of_clock(self.redacted_url(), Timestamp::from_millis(millis), between)
+        }))
     }
 
     async fn each<T>(

@@ -1,14 +1,14 @@
-//! What PostgreSQL answers, said in Sawmill's words: of what kind it is, and what to do about it.
+//! Maps errors of PostgreSQL to Sawmill's errors: their kind, and advice on what to do.
 
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::{Error, ErrorKind};
 use tokio_postgres::error::{Severity, SqlState};
 
-/// Why a call was not done.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was refused, and nothing was written.
+    /// The call was refused, and nothing was written.
     Refused(Error),
-    /// The server, or the way to it, failed.
+    /// The server or the connection to it failed.
     Database(tokio_postgres::Error),
     /// No answer came in time.
     Silence,
@@ -26,7 +26,7 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-/// Whether a call changes anything: then its end may be uncertain.
+/// Whether a call writes. If it does, its outcome may be unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Reads,
@@ -34,7 +34,7 @@ pub(crate) enum Effect {
 }
 
 impl Failure {
-    /// The error of a call that failed like this.
+    /// Returns the error for this failure.
     pub(crate) fn explain(self, effect: Effect) -> Error {
         let unknown = |why: &str| {
             Error::new(
@@ -49,29 +49,30 @@ impl Failure {
                 Error::new(ErrorKind::Unavailable, "the database gave no answer in time; try again")
             }
             (Failure::Database(error), effect) => match (state_of(&error), effect) {
-                (Some(state), _) => explain_state(state, &said(&error)),
-                // The connection ended, with or without a last word: it may have ended after the commit.
-                (None, Effect::Writes) => unknown(&said(&error)),
+                (Some(state), _) => explain_state(state, &describe(&error)),
+                // The connection ended, with or without a last message. It may have ended after the commit.
+                (None, Effect::Writes) => unknown(&describe(&error)),
                 (None, Effect::Reads) => Error::new(
                     ErrorKind::Unavailable,
-                    format!("the connection to the database was lost; try again ({})", said(&error)),
+                    format!("the connection to the database was lost; try again ({})", describe(&error)),
                 ),
             },
         }
     }
 
-    /// True if the server says that a table or a function of ours is not there.
+    /// Returns true if the server reports that one of our tables or functions is missing.
     pub(crate) fn is_missing(&self) -> bool {
         let missing = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION];
         self.state().is_some_and(|state| missing.contains(state))
     }
 
-    /// True if the connection is gone. An idle one may have been cut long ago: what only reads may be asked again.
-    pub(crate) fn is_cut(&self) -> bool {
+    /// Returns true if the connection is lost. An idle one may have been lost long ago, so reads may be tried
+    /// again.
+    pub(crate) fn is_disconnected(&self) -> bool {
         matches!(self, Self::Database(error) if error.is_closed())
     }
 
-    /// True if others held a lock for too long.
+    /// Returns true if others held a lock for too long.
     pub(crate) fn is_locked(&self) -> bool {
         self.state().is_some_and(|state| *state == SqlState::LOCK_NOT_AVAILABLE)
     }
@@ -84,8 +85,9 @@ impl Failure {
     }
 }
 
-/// The code of an error after which the connection lives, so that the transaction is certainly undone. Not one of class 08:
-/// by these a pooler says that its own connection to the server has ended.
+/// Returns the code of an error after which the connection is still alive, so the transaction is certainly
+/// rolled back. Class 08 is excluded: a pooler uses it to report that its own connection to the server was
+/// lost.
 fn state_of(error: &tokio_postgres::Error) -> Option<&SqlState> {
     let error = error.as_db_error()?;
     match error.parsed_severity() {
@@ -95,8 +97,8 @@ fn state_of(error: &tokio_postgres::Error) -> Option<&SqlState> {
     }
 }
 
-/// What went wrong, without the statement and its values.
-fn said(error: &tokio_postgres::Error) -> String {
+/// Describes the error without the statement and its values.
+fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => format!("{} [{}]", error.message(), error.code().code()),
         None => match std::error::Error::source(error) {
@@ -106,7 +108,7 @@ fn said(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// The error of a statement that the server answered with this code, and said this.
+/// Returns the error for a statement that the server rejected with this code and message.
 pub(crate) fn explain_state(state: &SqlState, said: &str) -> Error {
     let (kind, advice) = match *state {
         SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => {
@@ -148,8 +150,8 @@ pub(crate) fn explain_state(state: &SqlState, said: &str) -> Error {
     Error::new(kind, format!("{advice} ({said})"))
 }
 
-/// The error of a connection that could not be made.
-pub(crate) fn explain_connect(error: &tokio_postgres::Error, place: &str) -> Error {
+/// Returns the error for a failed connection attempt.
+pub(crate) fn explain_connect(error: &tokio_postgres::Error, redacted_url: &str) -> Error {
     let state = error.as_db_error().map(|error| error.code().clone());
     let (kind, advice) = match state {
         Some(SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
@@ -162,15 +164,15 @@ pub(crate) fn explain_connect(error: &tokio_postgres::Error, place: &str) -> Err
             (ErrorKind::Invalid, "the user may not connect to this database: grant it CONNECT")
         }
         Some(_) => (ErrorKind::Unavailable, "the server takes no connection just now; try again"),
-        // The driver has no code of its own for a password that was asked for and not given.
-        None if said(error).contains("password missing") => {
+        // The driver has no code for a missing password.
+        None if describe(error).contains("password missing") => {
             (ErrorKind::Invalid, "the server wants a password: write it in the URL after the user")
         }
-        None if said(error).contains("does not support TLS") => (
+        None if describe(error).contains("does not support TLS") => (
             ErrorKind::Invalid,
             "the server does not encrypt: set ssl = on there, or choose another sslmode if the way to it is safe",
         ),
-        None if said(error).contains("certificate") => (
+        None if describe(error).contains("certificate") => (
             ErrorKind::Invalid,
             "the server's certificate is not one to trust: check the host, and sslrootcert in the URL",
         ),
@@ -179,10 +181,10 @@ pub(crate) fn explain_connect(error: &tokio_postgres::Error, place: &str) -> Err
             "the server cannot be reached: check that it runs, its host and its port",
         ),
     };
-    Error::new(kind, format!("{place}: {advice} ({})", said(error)))
+    Error::new(kind, format!("{redacted_url}: {advice} ({})", describe(error)))
 }
 
-/// The error of something stored that cannot be understood.
+/// Returns the error for stored data that cannot be decoded.
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::Corrupt,

@@ -1,13 +1,12 @@
-//! The second seam on PostgreSQL: a change of an entry is a new row, so that no row is ever updated. Of an entry the newest
-//! version counts; a few old ones lie behind it until they are dropped together.
+//! The ledger on PostgreSQL. A change of an entry inserts a new row, so no row is ever updated. The newest
+//! version of an entry counts; older versions stay behind it until they are deleted together.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
-use sawmill::log::Hints;
-use sawmill::{ErrorKind, Finding, Result};
+use sawmill_engine::storage::{Commit, Entry, EntryKey, Finding, Ledger, Notifications, Version, Write};
+use sawmill_engine::{ErrorKind, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -17,17 +16,18 @@ use crate::schema::LOCK_CLASS;
 use crate::store::Postgres;
 use crate::topics::wrong_row;
 
-/// Old versions of an entry are dropped when so many have come together.
+/// The number of old versions after which they are deleted.
 const OLD_VERSIONS: i64 = 64;
 
-/// A version is the number of the change and, in so many bits, chance. What was committed lightly may be undone by a crash of
-/// the server, while those who wrote it live on; the change that then takes its number must not be taken for it.
-const CHANCE_BITS: u32 = 20;
+/// A version is the number of the change followed by this many random bits. A crash of the server may undo a
+/// light commit while its writer lives on. The next change then gets the same number and must not be mistaken
+/// for the lost one.
+const RANDOM_BITS: u32 = 20;
 
-/// The version of the change after this version.
-fn version_after(current: i64, chance: u64) -> i64 {
-    let chance = chance & ((1 << CHANCE_BITS) - 1);
-    (((current >> CHANCE_BITS) + 1) << CHANCE_BITS) | chance.cast_signed()
+/// Returns a version for the change after `current`.
+fn version_after(current: i64, random: u64) -> i64 {
+    let random = random & ((1 << RANDOM_BITS) - 1);
+    (((current >> RANDOM_BITS) + 1) << RANDOM_BITS) | random.cast_signed()
 }
 
 #[async_trait]
@@ -40,7 +40,7 @@ impl Ledger for Postgres {
 
     async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
         let sql = format!("SELECT * FROM {}.newest_between($1, $2)", self.schema());
-        let end = after_all(prefix.as_str());
+        let end = prefix_end(prefix.as_str());
         let params: [Param<'_>; 2] = [(&prefix.as_str(), Type::TEXT), (&end, Type::TEXT)];
         let rows = self.query(Effect::Reads, &sql, &params).await?;
         rows.iter().map(entry).collect()
@@ -50,35 +50,36 @@ impl Ledger for Postgres {
         self.commit_entry(&write, "on").await
     }
 
-    /// Without waiting for the disk: a crash of the server may undo it, and then also all that came after it.
+    /// Does not wait for the disk: a crash of the server may undo the commit, together with everything that
+    /// came after it.
     async fn commit_lightly(&self, write: Write) -> Result<Commit> {
         self.commit_entry(&write, "off").await
     }
 
-    fn watch(&self) -> Hints {
-        self.news_desk().entry_hints()
+    fn entry_notifications(&self) -> Notifications {
+        self.notifier().entry_notifications()
     }
 
-    async fn check_up(&self, patience: Duration) -> Result<Vec<Finding>> {
-        self.troubles(patience).await
+    async fn diagnose(&self, patience: Duration) -> Result<Vec<Finding>> {
+        self.findings(patience).await
     }
 }
 
 impl Postgres {
     async fn commit_entry(&self, write: &Write, sync: &str) -> Result<Commit> {
         let expect = write.expect.map_or(0, |version| version.0);
-        // No entry has a version that is 0, or that does not fit.
+        // No entry has version 0 or one that does not fit.
         let current = i64::try_from(expect).ok().filter(|current| write.expect.is_none() || *current > 0);
         let Some(current) = current else { return Ok(Commit::Conflict) };
         if write.expect.is_none() && write.value.is_none() {
             let there = self.get(&write.key).await?.is_some();
             return Ok(if there { Commit::Conflict } else { Commit::Done(Version(0)) });
         }
-        let next = version_after(current, self.env().dice().roll());
+        let next = version_after(current, self.env().rng().next_u64());
         match self.script(&script(self.schema(), write, (current, next), sync)).await {
             Ok(rows) if rows.get(CHANGE).is_none_or(|rows| *rows == 0) => Ok(Commit::Conflict),
             Ok(_) => {
-                self.news_desk().entries_changed();
+                self.notifier().entries_changed();
                 let changed = write.value.is_some();
                 Ok(Commit::Done(Version(if changed { next.unsigned_abs() } else { expect })))
             }
@@ -88,21 +89,22 @@ impl Postgres {
     }
 }
 
-/// Which of the statements of [`script`] makes the change.
+/// The index of the statement of [`script`] that makes the change.
 const CHANGE: usize = 1;
 
-/// The change as a transaction of two statements that are sent as one. What makes it is a function of the schema, and it wants
-/// each of its statements to see what was committed before, whatever the server's default is.
+/// Returns the change as a transaction of two statements that are sent together. The function that makes the
+/// change needs each of its statements to see what was committed before, whatever the server's default
+/// isolation level is.
 fn script(schema: &str, write: &Write, (current, next): (i64, i64), sync: &str) -> String {
     let (key, lock) = (quoted(write.key.as_str()), quoted(&format!("{schema} {}", write.key)));
     let value = match &write.value {
-        // Whatever the session says of backslashes.
+        // Hexadecimal does not depend on the session's setting for backslashes.
         Some(value) => format!("decode('{}', 'hex')", hexadecimal(value)),
         None => "NULL".to_owned(),
     };
-    // Only what lies a little behind, so that it costs the same however much cannot be cleaned up.
-    let old = match current > 0 && (current >> CHANCE_BITS) % OLD_VERSIONS == 0 {
-        true => (current - ((2 * OLD_VERSIONS) << CHANCE_BITS)).to_string(),
+    // Deletes only versions shortly before this one, so the cost stays the same when vacuum cannot clean up.
+    let old = match current > 0 && (current >> RANDOM_BITS) % OLD_VERSIONS == 0 {
+        true => (current - ((2 * OLD_VERSIONS) << RANDOM_BITS)).to_string(),
         false => "NULL".to_owned(),
     };
     format!(
@@ -112,7 +114,7 @@ fn script(schema: &str, write: &Write, (current, next): (i64, i64), sync: &str) 
     )
 }
 
-/// As a text stands in a statement.
+/// Quotes a text as a literal of SQL.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -124,8 +126,8 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     digits.map(char::from).collect()
 }
 
-/// The first key after all that begin with this prefix: its last byte is ASCII.
-fn after_all(prefix: &str) -> String {
+/// Returns the first key after all keys with this prefix, which ends with an ASCII character.
+fn prefix_end(prefix: &str) -> String {
     let mut end = prefix.to_owned();
     match end.pop() {
         Some(last) => end.push(char::from_u32(last as u32 + 1).unwrap_or(char::MAX)),
@@ -155,7 +157,7 @@ mod tests {
 
     #[test]
     fn keys_of_a_prefix_lie_before_its_end() {
-        assert_eq!(after_all("a/"), "a0");
+        assert_eq!(prefix_end("a/"), "a0");
         assert!(("a/".."a0").contains(&"a/zzz"));
         assert!(!("a/".."a0").contains(&"ab/"));
     }
@@ -163,14 +165,14 @@ mod tests {
     #[test]
     fn versions_grow_and_no_two_changes_have_the_same() {
         let mut current = 0;
-        for chance in [u64::MAX, 0, 7, 1 << 40] {
-            let next = version_after(current, chance);
-            assert_eq!(next >> CHANCE_BITS, (current >> CHANCE_BITS) + 1);
+        for random in [u64::MAX, 0, 7, 1 << 40] {
+            let next = version_after(current, random);
+            assert_eq!(next >> RANDOM_BITS, (current >> RANDOM_BITS) + 1);
             assert!(next > current);
             current = next;
         }
         assert_ne!(version_after(5, 1), version_after(5, 2));
-        // Versions of one before they had chance in them.
+        // Versions written before they had random bits.
         assert!(version_after(1000, 0) > 1000);
     }
 

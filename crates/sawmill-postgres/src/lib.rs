@@ -1,15 +1,16 @@
-//! The PostgreSQL engine of Sawmill: a log and a ledger in one schema of a database, for PostgreSQL 13 and newer.
+//! The PostgreSQL engine of Sawmill: a log and a ledger in one schema of a database. Needs PostgreSQL 13 or
+//! newer.
 //!
-//! Every namespace is a schema of its own, made and migrated by the library while others work. Messages are appended to
-//! plain tables and never updated or deleted one by one. Nothing is kept in a session, so that a pooler in transaction
-//! mode may stand between the library and the server.
+//! Each namespace is a schema. The library creates and migrates it while other processes use it. Messages are
+//! appended to plain tables and never updated or deleted one by one. The engine keeps no session state, so a
+//! pooler in transaction mode works between the library and the server.
 //!
 //! ```no_run
 //! use sawmill::Context;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> sawmill::Result<()> {
-//! let mill = sawmill_postgres::open("postgres://user:password@localhost/database").await?;
+//! let mill = sawmill::Sawmill::open("postgres://user:password@localhost/database").await?;
 //! mill.create_topic("emails").await?;
 //! mill.push("emails", "Hello Alice").await?;
 //!
@@ -27,7 +28,7 @@ mod ledger;
 mod log;
 #[cfg(test)]
 mod migration_tests;
-mod news;
+mod notifier;
 mod pack;
 mod place;
 mod pool;
@@ -42,7 +43,7 @@ mod topics;
 mod trim;
 mod within;
 
-// Some tests need both the inside of this crate and what tests outside of it share.
+// Some unit tests use the support modules of the integration tests, which name this crate from outside.
 #[cfg(test)]
 extern crate self as sawmill_postgres;
 
@@ -50,8 +51,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
-use sawmill::{Result, Sawmill};
+use sawmill_engine::Result;
+use sawmill_engine::storage::{Capabilities, Engine, Namespace, OpenedStore, StoreUrl};
 
 pub use store::Postgres;
 pub use within::{finish_statement, finish_within, push_statement, push_within};
@@ -65,18 +66,20 @@ const CAPABILITIES: Capabilities = Capabilities {
     idle_poll: Duration::from_secs(5),
 };
 
-/// How many connections a store makes for its calls, unless told otherwise.
+/// Default of [`PostgresEngine::connections`].
 const CONNECTIONS: usize = 8;
 
-/// The engine behind `postgres://user:password@host:port/database`. The database must be there; the schema is made.
+/// The engine for `postgres://user:password@host:port/database`. The database must exist; the schema is
+/// created.
 ///
-/// `?sslmode=` says how safe the way to the server must be, as to PostgreSQL's own clients: `disable`, `prefer` (the default:
-/// encrypted if the server can, whoever it is), `require` (encrypted), `verify-ca` (and its certificate comes from whom we
-/// trust), `verify-full` (and is for this host). `&sslrootcert=` names the file of certificates to trust; without it, or with
-/// `system`, they are those of the system.
+/// `?sslmode=` has the same meaning as in PostgreSQL's own clients: `disable`, `prefer` (the default:
+/// encrypted if the server supports it, without checking its identity), `require` (encrypted), `verify-ca`
+/// (the certificate must also come from a trusted authority), `verify-full` (and must be for this host).
+/// `&sslrootcert=` names the file of trusted certificates; the default, and the value `system`, are the
+/// certificates of the operating system.
 ///
 /// ```
-/// use sawmill::engine::Engine;
+/// use sawmill_engine::storage::Engine;
 /// use sawmill_postgres::PostgresEngine;
 ///
 /// let engine = PostgresEngine::default().connections(4);
@@ -95,7 +98,8 @@ impl Default for PostgresEngine {
 }
 
 impl PostgresEngine {
-    /// How many connections a store makes at most for its calls; one more listens. The default is 8.
+    /// Sets the maximum number of connections for a store's calls. One more connection listens for
+    /// notifications. The default is 8.
     #[must_use]
     pub fn connections(self, connections: usize) -> Self {
         Self { connections }
@@ -116,16 +120,8 @@ impl Engine for PostgresEngine {
         CAPABILITIES
     }
 
-    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<Store> {
+    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<OpenedStore> {
         let postgres = Postgres::open(url, namespace, self.connections).await?;
-        Ok(Store { log: Some(Arc::new(postgres.clone())), ledger: Some(Arc::new(postgres)) })
+        Ok(OpenedStore { log: Some(Arc::new(postgres.clone())), ledger: Some(Arc::new(postgres)) })
     }
-}
-
-/// Opens a store by URL: `postgres://user:password@host/database`, or `memory:`.
-///
-/// For a namespace, a ledger elsewhere, or other engines beside this one, use [`Sawmill::options`] and add
-/// [`PostgresEngine`] to it.
-pub async fn open(url: &str) -> Result<Sawmill> {
-    Sawmill::options().engine(PostgresEngine::default()).open(url).await
 }

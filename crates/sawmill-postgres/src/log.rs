@@ -1,13 +1,15 @@
-//! The first seam on PostgreSQL.
+//! The log on PostgreSQL.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::clock::Timestamp;
-use sawmill::engine::Capabilities;
-use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Finding, Message, MessageId, Result};
+use sawmill_engine::Result;
+use sawmill_engine::model::{Message, MessageId, Topic, TopicName, TopicSpec};
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::{
+    Backlog, Block, Capabilities, Finding, FoundMessage, Log, Notifications, Position, Promoted, ReadRequest,
+    Record, Span,
+};
 
 use crate::CAPABILITIES;
 use crate::store::Postgres;
@@ -43,7 +45,7 @@ impl Log for Postgres {
         self.append_records(topic, now, &records).await
     }
 
-    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+    async fn read(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
         self.read_blocks(topic, wants).await
     }
 
@@ -55,7 +57,7 @@ impl Log for Postgres {
         self.promote_due(topic, now, limit).await
     }
 
-    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         self.find_message(topic, id).await
     }
 
@@ -71,15 +73,15 @@ impl Log for Postgres {
         self.trim_topic(topic, upto, before).await
     }
 
-    fn news(&self, topic: &Topic) -> Hints {
-        self.news_desk().message_hints(&topic.uid)
+    fn message_notifications(&self, topic: &Topic) -> Notifications {
+        self.notifier().message_notifications(&topic.uid)
     }
 
-    fn announce(&self) {
-        self.news_desk().messages_changed(None);
+    fn notify(&self) {
+        self.notifier().messages_changed(None);
     }
 
-    async fn check_up(&self, patience: Duration) -> Result<Vec<Finding>> {
-        self.troubles(patience).await
+    async fn diagnose(&self, patience: Duration) -> Result<Vec<Finding>> {
+        self.findings(patience).await
     }
 }

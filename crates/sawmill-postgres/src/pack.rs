@@ -1,28 +1,28 @@
-//! Packs: messages of one push that go to one shard lie together in one row. What a row costs, its header, its entry in the
-//! index, its record in the server's log, is then paid once for all of them.
+//! Packs: messages of one push that go to the same shard share one row. The cost of a row (its header, its
+//! index entry, its WAL record) is then paid once for all of them.
 //!
-//! The messages of a pack were created at the same time and are numbered without a gap; the row carries the number of the last. So
-//! "what comes after this spot" is found in the index as ever, and begins at most in the middle of a row.
+//! The messages of a pack were created at the same time and are numbered without gaps; the row carries the
+//! number of the last one. So the index still finds "everything after this spot", which begins in the middle
+//! of a row at most.
 
 use bytes::{Buf, BufMut, Bytes};
-use sawmill::clock::Timestamp;
-use sawmill::message::Headers;
-use sawmill::{Message, MessageId};
+use sawmill_engine::model::{Headers, Message, MessageId};
+use sawmill_engine::runtime::Timestamp;
 
 use crate::row::{from_time, to_time};
 
-/// A pack holds at most so many messages and about so many bytes: who wants only some of them reads all.
-const MOST: usize = 256;
-const MOST_BYTES: usize = 64 << 10;
+/// The limits of a pack. Reading a few of its messages means reading all of them.
+const MAX_MESSAGES: usize = 256;
+const MAX_BYTES: usize = 64 << 10;
 
-/// How they are written, in the first byte.
+/// The format version, in the first byte.
 const FORMAT: u8 = 1;
-/// What a message has, in its flags.
+/// Flags for the optional parts of a message.
 const DUE: u8 = 1;
 const KEY: u8 = 2;
 const HEADERS: u8 = 4;
 
-/// Messages that are packed.
+/// A pack under construction.
 #[derive(Debug)]
 pub(crate) struct Pack {
     pub(crate) first: MessageId,
@@ -39,11 +39,11 @@ impl Pack {
         pack
     }
 
-    /// Whether a message may be added.
+    /// Returns whether a message may be added.
     pub(crate) fn takes(&self, message: &Message) -> bool {
-        self.many < MOST
+        self.many < MAX_MESSAGES
             && self.created == message.created
-            && self.bytes.len().saturating_add(message.payload.len()) <= MOST_BYTES
+            && self.bytes.len().saturating_add(message.payload.len()) <= MAX_BYTES
     }
 
     pub(crate) fn add(&mut self, message: &Message) {
@@ -61,7 +61,7 @@ impl Pack {
         }
         for part in [message.key.as_deref(), headers.as_deref(), Some(&message.payload)].into_iter().flatten()
         {
-            // More than fits does not get here: messages have a largest size.
+            // Larger parts do not get here: the size of messages is limited.
             out.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
             out.put_slice(part);
         }
@@ -69,12 +69,12 @@ impl Pack {
     }
 }
 
-/// The messages of a pack; none if this is not one.
+/// Unpacks the messages of a pack. Returns `None` if the bytes are not a pack.
 pub(crate) fn unpack(mut bytes: Bytes, many: usize, created: Timestamp) -> Option<Vec<Message>> {
     if bytes.try_get_u8().ok()? != FORMAT {
         return None;
     }
-    let mut messages = Vec::with_capacity(many.min(MOST));
+    let mut messages = Vec::with_capacity(many.min(MAX_MESSAGES));
     for _ in 0..many {
         messages.push(message(&mut bytes, created)?);
     }
@@ -155,8 +155,8 @@ mod tests {
         while pack.takes(message) {
             pack.add(message);
         }
-        assert_eq!(pack.many, MOST);
-        let large = Message { payload: vec![0; MOST_BYTES].into(), ..message.clone() };
+        assert_eq!(pack.many, MAX_MESSAGES);
+        let large = Message { payload: vec![0; MAX_BYTES].into(), ..message.clone() };
         assert!(!Pack::new(message).takes(&large));
         assert!(!Pack::new(&large).takes(message));
         let other = Message { created: Timestamp::from_millis(1_001), ..message.clone() };

@@ -1,33 +1,33 @@
-//! Positions and spans, as they are written into ledger entries: small, and read without trusting what is there.
+//! Encodes positions and spans as they are stored in ledger entries: small, and validated when read.
 
-use sawmill::log::{Position, Span};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::storage::{Position, Span};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::snapshot::{Range, Snapshot, Spot, ranges};
 
-/// A place in a shard.
+/// A decoded position in a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// After everything that a snapshot has.
+    /// After everything that a snapshot contains.
     After(Snapshot),
     /// In the window between two snapshots, after a spot.
     Inside(Window, Spot),
 }
 
-/// What one snapshot has and an earlier one has not.
+/// The transactions that one snapshot contains and an earlier one does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) old: Snapshot,
     pub(crate) new: Snapshot,
 }
 
-/// A block that was read.
+/// A decoded span: a block that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) window: Window,
-    /// After this spot; from the beginning of the window if there is none.
+    /// The spot before the block, or `None` for the beginning of the window.
     pub(crate) after: Option<Spot>,
-    /// Up to this spot, which is part of it.
+    /// The last spot of the block.
     pub(crate) upto: Spot,
     pub(crate) count: usize,
 }
@@ -70,7 +70,7 @@ impl Place {
         Position::new(out)
     }
 
-    /// Everything that comes after it, as far as it is over.
+    /// Returns the ranges after this position, without an upper limit.
     pub(crate) fn rest(&self) -> Vec<Range> {
         match self {
             Self::After(snapshot) => ranges(snapshot, None, None),
@@ -114,7 +114,7 @@ impl Read {
         Span::new(out)
     }
 
-    /// Where its messages lie. The last range may hold more than the block did.
+    /// Returns the ranges of the block's messages. The last range may hold more than the block did.
     pub(crate) fn ranges(&self) -> Vec<Range> {
         let mut ranges = ranges(&self.window.old, Some(&self.window.new), self.after);
         ranges.retain(|range| range.after < self.upto);
@@ -135,13 +135,13 @@ fn put_window(out: &mut Vec<u8>, window: &Window) {
 fn put_snapshot(out: &mut Vec<u8>, snapshot: &Snapshot) {
     put_number(out, snapshot.end.unsigned_abs());
     put_number(out, snapshot.running.len() as u64);
-    // The distances are small, unless somebody runs for hours.
+    // The distances are small unless a transaction runs for hours.
     snapshot.running.iter().for_each(|xid| put_number(out, snapshot.end.abs_diff(*xid)));
 }
 
 fn put_spot(out: &mut Vec<u8>, (xid, number): Spot) {
     put_number(out, xid.unsigned_abs());
-    // Just before the first of a transaction is a spot, too: -1.
+    // The spot just before the first message of a transaction has the number -1.
     put_number(out, number.saturating_add(1).unsigned_abs());
 }
 
@@ -153,7 +153,7 @@ fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// What is left to be read.
+/// The bytes that are not decoded yet.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -175,7 +175,7 @@ impl Bytes<'_> {
         None
     }
 
-    /// The last of all numbers is nobody's: after each that is one there is another.
+    /// Rejects the maximum value, because callers add one to a number.
     fn signed(&mut self) -> Option<i64> {
         i64::try_from(self.number()?).ok().filter(|number| *number < i64::MAX)
     }
@@ -226,7 +226,7 @@ mod tests {
     fn what_another_engine_wrote_is_refused() {
         let whole = Place::Inside(window(), (910, 4)).position();
         let cut = (1..whole.as_bytes().len()).map(|end| whole.as_bytes()[..end].to_vec());
-        // 2^63 - 1, after which there is nothing.
+        // 2^63 - 1 has no successor.
         let last = [&[AFTER][..], &[0xff; 8], &[0x7f, 0]].concat();
         let others = [vec![9], vec![0; 8], vec![AFTER, 5, 200, 1], vec![AFTER; 40], last];
         for bytes in cut.chain(others) {

@@ -1,6 +1,6 @@
-//! A few connections, shared by all calls.
+//! A small pool of connections that all calls share.
 //!
-//! Nothing is kept in a connection's session, so that a pooler between us and the server may change it under us after
+//! Nothing is kept in a session, so a pooler in front of the server may switch the server connection after
 //! every transaction.
 
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::runtime::Env;
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection, Row, Socket};
@@ -17,43 +17,51 @@ use tokio_postgres::{Client, Config, Connection, Row, Socket};
 use crate::error::{Effect, Failure, explain_connect};
 use crate::tls::{Encrypted, Tls};
 
-/// How long a call may take, whatever the server does.
+/// The time limit of a call.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// How long making a connection may take, unless the URL says otherwise.
+/// The time limit for connecting, unless the URL sets one.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Who only listens notices by these alone that the other side is gone without a word: after half a minute of silence it is asked for
-/// a sign of life, and given up when several are missing.
+/// A connection that only listens detects a dead peer by keepalives alone. After 30 s of silence the system
+/// starts to probe, and gives up after several missing replies.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 const KEEPALIVES: u32 = 4;
 
-/// A value for a statement, and its type: named, because asking the server for it would take a prepared statement.
+/// A parameter and its type. The type is explicit because asking the server for it takes a prepared
+/// statement.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// The connections.
+/// The connection pool.
 pub(crate) struct Pool {
     config: Config,
     tls: Tls,
-    /// Where the server is, for people: without the password.
-    place: String,
+    /// The URL of the server without the password, for messages.
+    redacted_url: String,
     env: Env,
-    room: Semaphore,
-    /// By the number of the connection. The first of them is used: the longer a session is in use, the more the server has
-    /// planned and looked up in it, and one that is needed now and then should not be in the way of most calls.
+    permits: Semaphore,
+    /// Idle connections, by the order in which they were opened. The oldest is used first: a session gets
+    /// faster with use because the server caches plans and catalog lookups in it, so rarely used sessions
+    /// should not serve most calls.
     idle: Mutex<BTreeMap<u64, Client>>,
     made: AtomicU64,
 }
 
 impl Pool {
-    pub(crate) fn new(mut config: Config, tls: Tls, place: String, connections: usize, env: Env) -> Self {
+    pub(crate) fn new(
+        mut config: Config,
+        tls: Tls,
+        redacted_url: String,
+        connections: usize,
+        env: Env,
+    ) -> Self {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_LIMIT);
         }
         if config.get_application_name().is_none() {
             config.application_name("sawmill");
         }
-        // The driver has a time of its own where the URL says nothing: that one counts as nothing said.
+        // The driver has a default of its own. That value counts as unset.
         if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
             config.keepalives_idle(KEEPALIVE_AFTER);
         }
@@ -63,33 +71,34 @@ impl Pool {
         if config.get_keepalives_retries().is_none() {
             config.keepalives_retries(KEEPALIVES);
         }
-        let room = Semaphore::new(connections.max(1));
-        Self { config, tls, place, env, room, idle: Mutex::default(), made: AtomicU64::new(0) }
+        let permits = Semaphore::new(connections.max(1));
+        Self { config, tls, redacted_url, env, permits, idle: Mutex::default(), made: AtomicU64::new(0) }
     }
 
-    pub(crate) fn place(&self) -> &str {
-        &self.place
+    pub(crate) fn redacted_url(&self) -> &str {
+        &self.redacted_url
     }
 
     pub(crate) fn env(&self) -> &Env {
         &self.env
     }
 
-    /// A connection of one's own, outside the pool, which the caller must drive.
+    /// Opens a connection outside the pool. The caller must drive it.
     pub(crate) async fn connect(&self) -> Result<(Client, Connection<Socket, Encrypted>)> {
         let connecting = self.env.within(CALL_LIMIT, self.config.connect(self.tls.clone())).await;
         match connecting {
             Some(Ok(connected)) => Ok(connected),
-            Some(Err(error)) => Err(explain_connect(&error, &self.place)),
+            Some(Err(error)) => Err(explain_connect(&error, &self.redacted_url)),
             None => Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("{}: the server does not answer: check its host and its port", self.place),
+                format!("{}: the server does not answer: check its host and its port", self.redacted_url),
             )),
         }
     }
 
-    /// Does what takes longer than a call may, on a connection of its own: others do not wait for one meanwhile. It goes with this.
-    pub(crate) async fn apart<T>(
+    /// Runs work that may take longer than a call on its own connection, so it does not block the pool. The
+    /// connection is closed afterwards.
+    pub(crate) async fn with_own_connection<T>(
         &self,
         limit: Duration,
         work: impl AsyncFnOnce(&mut Client) -> Result<T, Failure>,
@@ -103,10 +112,10 @@ impl Pool {
         self.env.within(limit, work(&mut client)).await.unwrap_or(Err(Failure::Silence))
     }
 
-    /// A connection for one call.
+    /// Takes a connection for one call.
     pub(crate) async fn lease(&self) -> Result<Lease<'_>> {
         let gone = || Error::new(ErrorKind::Unavailable, "the store is closed");
-        let waited = self.env.within(CALL_LIMIT, self.room.acquire()).await;
+        let waited = self.env.within(CALL_LIMIT, self.permits.acquire()).await;
         let Some(permit) = waited else {
             return Err(Error::new(ErrorKind::Unavailable, "all connections are busy; try again"));
         };
@@ -141,7 +150,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Runs one statement, which is a transaction by itself.
+    /// Runs one statement, which is its own transaction.
     pub(crate) async fn query(
         &self,
         effect: Effect,
@@ -153,14 +162,14 @@ impl Pool {
             let fresh = lease.fresh;
             let ended = lease.bounded(async |client| Ok(client.query_typed(sql, params).await?)).await;
             match ended {
-                Err(failure) if !fresh && effect == Effect::Reads && failure.is_cut() => continue,
+                Err(failure) if !fresh && effect == Effect::Reads && failure.is_disconnected() => continue,
                 ended => return ended,
             }
         }
     }
 }
 
-/// A connection that goes back to the pool.
+/// A connection that returns to the pool when dropped.
 pub(crate) struct Lease<'p> {
     pool: &'p Pool,
     number: u64,
@@ -170,7 +179,7 @@ pub(crate) struct Lease<'p> {
 }
 
 impl Lease<'_> {
-    /// Does something with it, within the time that a call may take. If it takes longer, the connection is given up.
+    /// Runs `work` within the time limit of a call. The connection is dropped if the limit is exceeded.
     pub(crate) async fn bounded<T>(
         mut self,
         work: impl AsyncFnOnce(&mut Client) -> Result<T, Failure>,
@@ -186,8 +195,8 @@ impl Lease<'_> {
     }
 }
 
-/// A call that nobody waits for any more leaves nothing behind: what the server still answers is thrown away, and an
-/// open transaction is rolled back.
+/// A cancelled call leaves nothing behind: the driver discards the remaining answers and rolls back an open
+/// transaction.
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
         if let Some(client) = self.client.take().filter(|client| !client.is_closed()) {

@@ -1,12 +1,12 @@
-//! What reads the log: blocks, and past blocks.
+//! Reads the log: new blocks, and blocks that were read before.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-use sawmill::log::{Block, Position, Span, Want};
-use sawmill::topic::Topic;
-use sawmill::{Message, Result};
+use sawmill_engine::Result;
+use sawmill_engine::model::{Message, Topic};
+use sawmill_engine::storage::{Block, Position, ReadRequest, Span};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -17,20 +17,20 @@ use crate::snapshot::{Range, Snapshot, Spot, ranges};
 use crate::store::Postgres;
 use crate::topics::{message_tables, topic_id, wrong_row};
 
-/// What one call returns at most: large messages come a few at a time.
+/// The maximum size of one call's result: large messages come a few at a time.
 const BLOCK_BYTES: i64 = 32 << 20;
 
-/// After every spot.
+/// A spot after all others.
 const END_OF_ALL: Spot = (i64::MAX, i64::MAX);
 
-/// Parts of shards that are read in one statement.
+/// The parts of shards that one statement reads.
 #[derive(Default)]
 struct Parts {
-    /// For each wish: its first range, its last range, and how many rows at most.
+    /// For each request: its first range, its last range, and its maximum number of rows.
     first: Vec<i32>,
     last: Vec<i32>,
     limits: Vec<i64>,
-    /// For each range: its shard, the spot it comes after, and its end.
+    /// For each range: its shard, the spot before it, and its end.
     shards: Vec<i16>,
     xids: Vec<i64>,
     numbers: Vec<i64>,
@@ -39,7 +39,7 @@ struct Parts {
 
 impl Parts {
     fn add(&mut self, shard: u16, ranges: &[Range], limit: usize) {
-        // PostgreSQL counts from one.
+        // Arrays in PostgreSQL start at one.
         let next = |ranges: &Vec<i64>| i32::try_from(ranges.len() + 1).unwrap_or(i32::MAX);
         self.first.push(next(&self.ends));
         for range in ranges {
@@ -53,15 +53,15 @@ impl Parts {
     }
 }
 
-/// A row: messages that were added together.
-struct Piece {
-    /// The spot of the last of them; the others come just before it.
+/// A row of the table: messages that were added together.
+struct MessageRow {
+    /// The spot of the last message; the others come just before it.
     last: Spot,
     messages: Vec<Message>,
 }
 
-impl Piece {
-    /// What of it lies after a spot, and up to another, which is part of it.
+impl MessageRow {
+    /// Returns the messages after one spot and up to another, inclusive.
     fn within(mut self, after: Option<Spot>, upto: Spot) -> Self {
         let distance = |from: i64, to: i64| usize::try_from(to.saturating_sub(from)).unwrap_or(0);
         if let Some((xid, number)) = after
@@ -80,7 +80,7 @@ impl Piece {
         }
     }
 
-    /// Only so many of it.
+    /// Keeps only the first `many` messages.
     fn cut(mut self, many: usize) -> Self {
         let less = self.messages.len().saturating_sub(many);
         self.messages.truncate(many);
@@ -89,15 +89,15 @@ impl Piece {
     }
 }
 
-/// What a statement found.
+/// The result of a statement.
 struct Answer {
-    /// What was over when it looked.
+    /// The transactions that had ended when the statement ran.
     seen: Snapshot,
-    /// The last number that it saw on a message.
-    lasting: i64,
-    /// For each wish its rows, in order.
-    found: Vec<Vec<Piece>>,
-    /// The first wish of which something was left out because all was too large.
+    /// The highest transaction id that it saw on a message.
+    durable: i64,
+    /// For each request its rows, in order.
+    found: Vec<Vec<MessageRow>>,
+    /// The first request with missing rows, if the size limit was reached.
     cut: Option<usize>,
 }
 
@@ -106,11 +106,11 @@ pub(crate) fn function(schema: &str, id: i64) -> String {
     format!("{schema}.read_{id}")
 }
 
-/// Makes that function. To plan the statement takes longer than to run it, and a session keeps the plan of a function: that works
-/// behind a pooler too, where no statement may be prepared.
+/// Creates that function. Planning the statement takes longer than running it, and a session caches the plan
+/// of a function. This works behind a pooler too, where prepared statements do not.
 ///
-/// It is never worth to be compiled, nor planned in another way than by the index: but the planner, which knows little of a table
-/// that is filled and emptied all day, may think so.
+/// JIT compilation never pays off here, and the index is always the best plan. The settings enforce this
+/// because the planner's statistics are poor for a table that is filled and emptied all day.
 pub(crate) fn make_function(schema: &str, id: i64) -> String {
     format!(
         "CREATE FUNCTION {}(int4[], int4[], int8[], int2[], int8[], int8[], int8[], int8)
@@ -123,8 +123,8 @@ pub(crate) fn make_function(schema: &str, id: i64) -> String {
     )
 }
 
-/// Reads parts of shards, each range in turn and in order. A block costs what it holds: within a range the index gives the
-/// next messages, and no range holds what was read before.
+/// The statement that reads parts of shards, range by range and in order. A block costs only what it holds:
+/// within a range the index yields the next messages, and no range contains messages that were read before.
 fn select(schema: &str, tables: &[String]) -> String {
     let last = last(tables);
     let parts: Vec<String> = tables
@@ -151,50 +151,51 @@ fn select(schema: &str, tables: &[String]) -> String {
     )
 }
 
-/// The last number on a message of the first of the shards that are read: the further a position may speak, the fuller are the
-/// blocks after it, and where one shard is busy the others mostly are.
+/// A query for the highest transaction id in the first of the shards that are read. The further a position
+/// may reach, the fuller the following blocks are. If one shard is busy, the others usually are too.
 fn last(tables: &[String]) -> String {
     let of =
         |table| format!("(SELECT xid FROM {table} WHERE shard = $4[1] ORDER BY xid DESC, n DESC LIMIT 1)");
     format!("SELECT greatest({})", tables.iter().map(of).collect::<Vec<_>>().join(", "))
 }
 
-/// What this process remembers of shards, to read them faster.
+/// Per-process knowledge about shards that makes reads faster.
 #[derive(Default)]
-pub(crate) struct Marks {
-    /// How far shards are known to hold nothing after a position. The position in the ledger stays as it is while a shard is
-    /// idle; without this, whatever ran when it was taken would be looked up again at every look.
+pub(crate) struct ReadCache {
+    /// Snapshots up to which a shard is known to be empty after a position. The position in the ledger does
+    /// not change while a shard is idle. Without this, each read would look up again the transactions that
+    /// were running when the position was taken.
     empty: Mutex<HashMap<(i64, u16), (Position, Snapshot)>>,
-    /// About how many messages were in a row of a topic: so many fewer rows are asked for.
-    dense: Mutex<HashMap<i64, usize>>,
+    /// The approximate number of messages per row of a topic. Reads request that many fewer rows.
+    messages_per_row: Mutex<HashMap<i64, usize>>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-impl Marks {
-    fn place(&self, id: i64, want: &Want) -> Result<Place> {
-        match held(&self.empty).get(&(id, want.shard)) {
+impl ReadCache {
+    fn place(&self, id: i64, want: &ReadRequest) -> Result<Place> {
+        match lock(&self.empty).get(&(id, want.shard)) {
             Some((position, snapshot)) if *position == want.after => Ok(Place::After(snapshot.clone())),
             _ => Place::of(&want.after),
         }
     }
 
-    fn set_empty(&self, id: i64, want: &Want, snapshot: Snapshot) {
-        held(&self.empty).insert((id, want.shard), (want.after.clone(), snapshot));
+    fn set_empty(&self, id: i64, want: &ReadRequest, snapshot: Snapshot) {
+        lock(&self.empty).insert((id, want.shard), (want.after.clone(), snapshot));
     }
 
-    /// In how many rows so many messages may lie.
+    /// Estimates the number of rows that hold this many messages.
     fn rows(&self, id: i64, messages: usize) -> usize {
-        messages.div_ceil(held(&self.dense).get(&id).copied().unwrap_or(1))
+        messages.div_ceil(lock(&self.messages_per_row).get(&id).copied().unwrap_or(1))
     }
 
-    fn set_dense(&self, id: i64, found: &[Vec<Piece>]) {
+    fn set_messages_per_row(&self, id: i64, found: &[Vec<MessageRow>]) {
         let rows: usize = found.iter().map(Vec::len).sum();
         let messages: usize = found.iter().flatten().map(|piece| piece.messages.len()).sum();
-        if let Some(dense) = messages.checked_div(rows) {
-            held(&self.dense).insert(id, dense.max(1));
+        if let Some(messages_per_row) = messages.checked_div(rows) {
+            lock(&self.messages_per_row).insert(id, messages_per_row.max(1));
         }
     }
 }
@@ -220,13 +221,13 @@ impl Postgres {
                 ],
             )
             .await?;
-        let (mut seen, mut lasting) = (None, 0);
-        let mut found: Vec<Vec<Piece>> = parts.limits.iter().map(|_| Vec::new()).collect();
+        let (mut seen, mut durable) = (None, 0);
+        let mut found: Vec<Vec<MessageRow>> = parts.limits.iter().map(|_| Vec::new()).collect();
         let (mut cut, mut bytes) = (None, 0);
         for row in &rows {
             let Some(want) = row.try_get::<_, Option<i64>>(0).map_err(wrong_row)? else {
                 seen = Some(snapshot_among_messages(row)?);
-                lasting = lasting.max(row.try_get::<_, Option<i64>>(2).map_err(wrong_row)?.unwrap_or(0));
+                durable = durable.max(row.try_get::<_, Option<i64>>(2).map_err(wrong_row)?.unwrap_or(0));
                 continue;
             };
             let strange = || corrupt("messages out of their order");
@@ -236,35 +237,35 @@ impl Postgres {
                 row.try_get(2).map_err(wrong_row)?,
                 row.try_get(9).map_err(wrong_row)?,
             );
-            let wish = found.get_mut(want).ok_or_else(strange)?;
-            // What is read is cut at a limit, so it must have come in order.
-            if wish.last().is_some_and(|piece| piece.last >= (xid, n)) {
+            let request = found.get_mut(want).ok_or_else(strange)?;
+            // The result is cut at limits, so it must be in order.
+            if request.last().is_some_and(|piece| piece.last >= (xid, n)) {
                 return Err(strange());
             }
-            lasting = lasting.max(xid);
+            durable = durable.max(xid);
             bytes += row.try_get::<_, &[u8]>(8).map_err(wrong_row)?.len() as u64;
-            wish.push(Piece { last: (xid, n), messages: messages(row, 3, many)? });
-            // Here the statement has ended too.
+            request.push(MessageRow { last: (xid, n), messages: messages(row, 3, many)? });
+            // The statement stopped at the same row.
             if bytes >= BLOCK_BYTES.unsigned_abs() {
                 cut = Some(want);
             }
         }
         let seen = seen.ok_or_else(|| corrupt("no row in its table meta"))?;
-        Ok(Answer { seen, lasting, found, cut })
+        Ok(Answer { seen, durable, found, cut })
     }
 
-    /// See [`sawmill::log::Log::read`].
-    pub(crate) async fn read_blocks(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+    /// See [`sawmill_engine::storage::Log::read`].
+    pub(crate) async fn read_blocks(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
         let id = topic_id(topic)?;
         let mut places = Vec::with_capacity(wants.len());
         for want in wants {
             if want.shard >= topic.shards {
                 return Err(topic.no_shard(want.shard));
             }
-            places.push(self.marks().place(id, want)?);
+            places.push(self.read_cache().place(id, want)?);
         }
         let mut blocks: Vec<Option<Block>> = wants.iter().map(|_| None).collect();
-        // A window of which nothing is left is followed by the next one; that has no end to be reached.
+        // A window with nothing left is followed by the next one, which has no upper limit and ends the loop.
         while blocks.iter().any(Option::is_none) {
             let open: Vec<usize> = (0..wants.len()).filter(|at| blocks[*at].is_none()).collect();
             let mut parts = Parts::default();
@@ -273,15 +274,15 @@ impl Postgres {
                     Place::After(snapshot) => ranges(snapshot, None, None),
                     Place::Inside(window, last) => ranges(&window.old, Some(&window.new), Some(*last)),
                 };
-                // One more tells whether the window is used up.
+                // One extra row shows whether the window is used up.
                 parts.add(
                     wants[*at].shard,
                     &ranges,
-                    self.marks().rows(id, wants[*at].limit).saturating_add(1),
+                    self.read_cache().rows(id, wants[*at].limit).saturating_add(1),
                 );
             }
             let answer = self.select(topic, &parts).await?;
-            self.marks().set_dense(id, &answer.found);
+            self.read_cache().set_messages_per_row(id, &answer.found);
             for (((number, at), limit), found) in
                 open.into_iter().enumerate().zip(parts.limits).zip(answer.found)
             {
@@ -298,16 +299,16 @@ impl Postgres {
                     && !left_out
                     && let Place::After(snapshot) = place
                 {
-                    self.marks().set_empty(id, &wants[at], snapshot.without_ended(&answer.seen));
+                    self.read_cache().set_empty(id, &wants[at], snapshot.without_ended(&answer.seen));
                 }
-                let view = (&answer.seen, answer.lasting);
+                let view = (&answer.seen, answer.durable);
                 blocks[at] = Some(block(&wants[at], place, view, found, left_out));
             }
         }
         Ok(blocks.into_iter().flatten().collect())
     }
 
-    /// See [`sawmill::log::Log::reread`].
+    /// See [`sawmill_engine::storage::Log::reread`].
     pub(crate) async fn reread_block(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
         topic_id(topic)?;
         if shard >= topic.shards {
@@ -334,17 +335,17 @@ impl Postgres {
     }
 }
 
-/// The block of a wish for which this was found.
+/// Builds the block for a request from the rows found.
 fn block(
-    want: &Want,
+    want: &ReadRequest,
     place: &Place,
-    (seen, lasting): (&Snapshot, i64),
-    found: Vec<Piece>,
+    (seen, durable): (&Snapshot, i64),
+    found: Vec<MessageRow>,
     left_out: bool,
 ) -> Block {
     let (window, after) = match place {
         Place::After(snapshot) => {
-            (Window { old: snapshot.clone(), new: seen.known(snapshot, lasting) }, None)
+            (Window { old: snapshot.clone(), new: seen.known(snapshot, durable) }, None)
         }
         Place::Inside(window, last) => (window.clone(), Some(*last)),
     };
@@ -354,7 +355,7 @@ fn block(
         let room = want.limit - messages.len();
         if piece.messages.len() > room {
             more_in_window = true;
-            // Only the first is taken in parts: what is left of a row has to be read again.
+            // Only the first row may be split: the rest of a split row has to be read again.
             if room < want.limit || room == 0 {
                 break;
             }
@@ -377,12 +378,13 @@ fn block(
         span: Read { window, after, upto, count: messages.len() }.span(),
         messages,
         end: end.position(),
-        // Behind an older window there may be more; behind one that was just opened nothing was seen.
+        // More may follow an older window. A window that was just opened covers everything that was visible.
         more: more_in_window || matches!(place, Place::Inside(..)),
     }
 }
 
-/// The snapshot in the row of [`select`] that is not a message's: no column is sent for it with every message.
+/// Reads the snapshot from the first row of [`select`], which is not a message. A column of its own would be
+/// sent with every message.
 fn snapshot_among_messages(row: &Row) -> Result<Snapshot> {
     let (shift, text): (i64, &[u8]) =
         (row.try_get(1).map_err(wrong_row)?, row.try_get(8).map_err(wrong_row)?);
@@ -390,7 +392,7 @@ fn snapshot_among_messages(row: &Row) -> Result<Snapshot> {
     Snapshot::parse(&text, shift).ok_or_else(|| corrupt(format!("the snapshot {text}")))
 }
 
-/// The snapshot in this column of a row, and its shift in the next.
+/// Reads the snapshot in this column of a row, and its shift in the next column.
 pub(crate) fn snapshot(row: &Row, at: usize) -> Result<Snapshot> {
     let (text, shift): (&str, i64) =
         (row.try_get(at).map_err(wrong_row)?, row.try_get(at + 1).map_err(wrong_row)?);

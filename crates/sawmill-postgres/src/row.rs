@@ -1,11 +1,11 @@
-//! How Sawmill's values lie in PostgreSQL's columns, and how they are read back without trusting what lies there.
+//! Conversions between Sawmill's values and PostgreSQL's columns. Stored values are validated when read.
 
 use std::error::Error as StdError;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use sawmill::clock::Timestamp;
-use sawmill::message::Headers;
-use sawmill::{Message, MessageId, Result};
+use sawmill_engine::Result;
+use sawmill_engine::model::{Headers, Message, MessageId};
+use sawmill_engine::runtime::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
@@ -16,7 +16,7 @@ use crate::topics::wrong_row;
 /// The columns that [`message`] reads.
 pub(crate) const COLUMNS: &str = "id, created_ms, due_ms, key, headers, payload";
 
-/// A message's id as a `uuid`.
+/// A message id as a `uuid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id(pub(crate) u128);
 
@@ -43,22 +43,22 @@ impl<'a> FromSql<'a> for Id {
     }
 }
 
-/// A time as a column; every time fits.
+/// Converts a time to a column. Every time fits.
 pub(crate) fn from_time(time: Timestamp) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The time that [`from_time`] was given.
+/// Reverses [`from_time`].
 pub(crate) fn to_time(millis: i64) -> Option<Timestamp> {
     u64::try_from(millis).ok().map(Timestamp::from_millis)
 }
 
-/// A shard as a column: there are fewer than fit.
+/// Converts a shard to a column. Shard numbers always fit.
 pub(crate) fn from_shard(shard: u16) -> i16 {
     i16::try_from(shard).unwrap_or(i16::MAX)
 }
 
-/// The message in [`COLUMNS`], of which the first has this number.
+/// Reads the message in [`COLUMNS`], which start at column `at`.
 pub(crate) fn message(row: &Row, at: usize) -> Result<Message> {
     type Columns<'a> = (Id, i64, Option<i64>, Option<&'a [u8]>, Option<&'a [u8]>, &'a [u8]);
     let read = || -> Result<Columns<'_>, tokio_postgres::Error> {
@@ -86,7 +86,7 @@ pub(crate) fn message(row: &Row, at: usize) -> Result<Message> {
     })
 }
 
-/// The messages in [`COLUMNS`] of a row that holds so many.
+/// Reads all messages of a row in [`COLUMNS`]; `many` is their number.
 pub(crate) fn messages(row: &Row, at: usize, many: i32) -> Result<Vec<Message>> {
     if many == 1 {
         return Ok(vec![message(row, at)?]);
@@ -97,14 +97,14 @@ pub(crate) fn messages(row: &Row, at: usize, many: i32) -> Result<Vec<Message>> 
     let (id, created, pack) = read().map_err(wrong_row)?;
     let many = usize::try_from(many).ok();
     let unpacked = many.zip(to_time(created)).and_then(|(many, created)| {
-        // One copy for all of them: they are parts of it.
+        // One copy of the pack; the messages are slices of it.
         unpack(Bytes::copy_from_slice(pack), many, created)
     });
     unpacked
         .ok_or_else(|| corrupt(format!("a pack that begins with message {:032x} and cannot be read", id.0)))
 }
 
-/// The numbers of the messages in a row that holds so many, up to the last.
+/// Returns the numbers of the messages in a row, up to the last.
 pub(crate) fn numbers(last: i64, many: i32) -> std::ops::RangeInclusive<i64> {
     last.saturating_sub(i64::from(many) - 1)..=last
 }

@@ -1,25 +1,27 @@
-//! The tables: created and migrated step by step, while others work.
+//! Creates the tables and migrates them step by step while other processes use them.
 
 use std::time::Duration;
 
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 use crate::error::{Effect, Failure};
 use crate::pool::Pool;
 
-/// Transaction numbers of 64 bits, and snapshots of them, came with PostgreSQL 13.
+/// Transaction ids of 64 bits, and snapshots of them, exist since PostgreSQL 13.
 const OLDEST_SERVER: i32 = 130_000;
 
-/// The first half of the keys of our advisory locks: "SawM". The other half is made from the schema.
+/// The first half of the keys of our advisory locks: "SawM". The second half is a hash.
 pub(crate) const LOCK_CLASS: i32 = 0x5361_774d;
 
-/// What brings a schema from each version to the next. Steps are added at the end and never changed.
+/// The migration steps: each one brings a schema from one version to the next. New steps are added at the
+/// end; existing steps never change.
 ///
-/// Workers of the version before run on while a step is made and afterwards: what it reads and writes must go on to work.
-/// So a step may add tables, and columns that have a default; what is not needed any more goes a version later. `{schema}` in
-/// a step is the schema, for functions, which are run with any search path.
+/// Workers of the previous version keep running during and after a step, so everything that they read and
+/// write must keep working. A step may therefore add tables, and columns with a default. Anything that is no
+/// longer needed is removed one version later. `{schema}` in a step stands for the schema: functions need it
+/// because they run with any search path.
 pub(crate) const STEPS: &[&str] = &[
     r#"
     -- shift: what is added to the server's transaction numbers. server: which server they are from.
@@ -113,23 +115,23 @@ pub(crate) const STEPS: &[&str] = &[
 "#,
 ];
 
-/// The version since which the table `dropped` is there.
-const KNOWS_DROPPED: usize = 4;
+/// The first version that has the table `dropped`.
+const DROPPED_TABLE_VERSION: usize = 4;
 
-/// The schema of a namespace, as an identifier that can stand in a statement.
+/// Returns the schema of a namespace as a quoted identifier.
 pub(crate) fn name(namespace: &str) -> String {
-    // A namespace has no quotes in it.
+    // A namespace contains no quotes.
     if namespace == "default" { "\"sawmill\"".to_owned() } else { format!("\"sawmill_{namespace}\"") }
 }
 
-/// Who waits for a lock lets nobody else use the table: better to give up soon, and to try again.
-const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '500ms'";
-/// So often, with a pause in between in which others can work.
+/// A statement that waits for a lock blocks all others on that table, so it gives up soon and is tried again.
+const SET_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '500ms'";
+/// How often a migration is tried. Other processes can work during the pause between two tries.
 const TRIES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Sees to it that the schema is there and that all steps are taken. Only who finds something to do takes a lock, so that
-/// opening a store waits for nobody.
+/// Creates the schema and runs all missing steps. Takes a lock only if there is something to do, so opening
+/// an up-to-date store never waits.
 pub(crate) async fn prepare(pool: &Pool, schema: &str, steps: &[&str]) -> Result<()> {
     let mut tries = 1;
     loop {
@@ -139,7 +141,7 @@ pub(crate) async fn prepare(pool: &Pool, schema: &str, steps: &[&str]) -> Result
             Err(failure) if failure.is_locked() && tries < TRIES => tries += 1,
             Err(failure) => return Err(failure.explain(Effect::Reads)),
         }
-        pool.env().sleep(pool.env().dice().jitter(PAUSE)).await;
+        pool.env().sleep(pool.env().rng().jitter(PAUSE)).await;
     }
 }
 
@@ -154,11 +156,11 @@ async fn prepare_with(client: &mut Client, schema: &str, steps: &[&str]) -> Resu
     }
     let transaction = begin(client).await?;
     lock(&transaction, schema).await?;
-    transaction.batch_execute(LOCK_PATIENCE).await?;
-    // Somebody else may have done it while we waited for the lock.
+    transaction.batch_execute(SET_LOCK_TIMEOUT).await?;
+    // Another process may have migrated while this one waited for the lock.
     let state = found(transaction.client(), schema, &server, steps.len()).await?;
     let version = state.as_ref().map_or(0, |state| state.version);
-    if state.is_none() && !is_there(transaction.client(), schema).await? {
+    if state.is_none() && !schema_exists(transaction.client(), schema).await? {
         transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
     }
     if version < steps.len() {
@@ -178,8 +180,9 @@ async fn prepare_with(client: &mut Client, schema: &str, steps: &[&str]) -> Resu
     Ok(())
 }
 
-/// Begins a transaction whose statements each see what was committed before them, whatever the server's default is. Of one who is
-/// stopped in the middle of it, or goes without a word, others need not wait for the locks.
+/// Begins a transaction in which each statement sees everything that was committed before it, whatever the
+/// server's default isolation level is. The idle timeout releases the locks of a client that stops or
+/// disappears in the middle.
 pub(crate) async fn begin(client: &mut Client) -> Result<Transaction<'_>, Failure> {
     let transaction =
         client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
@@ -187,14 +190,14 @@ pub(crate) async fn begin(client: &mut Client) -> Result<Transaction<'_>, Failur
     Ok(transaction)
 }
 
-/// Takes the lock under which tables are made and changed, until the transaction ends.
+/// Takes the lock for creating and changing tables. It is held until the transaction ends.
 pub(crate) async fn lock(transaction: &Transaction<'_>, schema: &str) -> Result<(), Failure> {
     let sql = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
     transaction.query_typed(sql, &[(&LOCK_CLASS, Type::INT4), (&schema, Type::TEXT)]).await?;
     Ok(())
 }
 
-/// Which server this is; empty if we may not know.
+/// Returns the system identifier of the server, or an empty string if this user may not read it.
 async fn server(client: &Client) -> Result<String, Failure> {
     let sql = "SELECT has_function_privilege('pg_catalog.pg_control_system()', 'execute')";
     if !client.query_typed_one(sql, &[]).await?.try_get::<_, bool>(0)? {
@@ -207,21 +210,22 @@ async fn server(client: &Client) -> Result<String, Failure> {
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     version: usize,
-    /// The tables come from another server, whose transactions had other numbers.
+    /// The tables come from another server, which had other transaction ids.
     moved: bool,
 }
 
-/// Whether the schema is there. Who may not make schemas may not even say that one is to be made if there is none.
-async fn is_there(client: &Client, schema: &str) -> Result<bool, Failure> {
+/// Checks for the schema first because `CREATE SCHEMA IF NOT EXISTS` needs the privilege to create even if
+/// the schema exists.
+async fn schema_exists(client: &Client, schema: &str) -> Result<bool, Failure> {
     let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1)";
     let row = client.query_typed_one(sql, &[(&schema.trim_matches('"'), Type::TEXT)]).await?;
     Ok(row.try_get(0)?)
 }
 
-/// What is there; `None` if nothing is.
+/// Returns the state of the schema, or `None` if it has no tables.
 async fn found(client: &Client, schema: &str, server: &str, known: usize) -> Result<Option<State>, Failure> {
     let meta = format!("{schema}.meta");
-    // Not `to_regclass`: within a transaction it may still remember that there was none.
+    // `to_regclass` would not do: within a transaction it may have cached that there was no table.
     let sql =
         "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'meta')";
     let row = client.query_typed_one(sql, &[(&schema.trim_matches('"'), Type::TEXT)]).await?;
@@ -235,14 +239,15 @@ async fn found(client: &Client, schema: &str, server: &str, known: usize) -> Res
     let version = known_version(schema, row.try_get(0)?, known)?;
     let (origin, now): (&str, i64) = (row.try_get(1)?, row.try_get(2)?);
     let moved = match (origin, server) {
-        // Who it was then, or who it is now, is not known: but messages from the future tell.
+        // The old or the current server is unknown. Messages with transaction ids from the future show that
+        // it is another one.
         ("", _) | (_, "") => newest(client, schema, version).await? >= now,
         (origin, server) => origin != server,
     };
     Ok(Some(State { version, moved }))
 }
 
-/// The version that stands in a schema, if it is one that we know.
+/// Checks that this program knows the version of the tables.
 fn known_version(schema: &str, version: i32, known: usize) -> Result<usize> {
     let fits = usize::try_from(version).ok().filter(|version| *version <= known);
     fits.ok_or_else(|| {
@@ -255,14 +260,15 @@ fn known_version(schema: &str, version: i32, known: usize) -> Result<usize> {
     })
 }
 
-/// An error if somebody newer has changed the tables since we opened them. For whoever makes new ones, under the lock.
+/// Fails if a newer program has migrated the tables since this store was opened. Called under the lock before
+/// creating tables.
 pub(crate) async fn check(transaction: &Transaction<'_>, schema: &str, known: usize) -> Result<(), Failure> {
     let row = transaction.query_typed_one(&format!("SELECT version FROM {schema}.meta"), &[]).await?;
     known_version(schema, row.try_get(0)?, known)?;
     Ok(())
 }
 
-/// Takes a note of the highest number of messages that are dropped now.
+/// Records the highest transaction id of the messages that are being dropped.
 pub(crate) async fn remember_newest(
     transaction: &Transaction<'_>,
     schema: &str,
@@ -273,10 +279,10 @@ pub(crate) async fn remember_newest(
     Ok(())
 }
 
-/// The highest number that a message has, or had before it was dropped.
+/// Returns the highest transaction id of any message, including dropped ones.
 async fn newest(client: &Client, schema: &str, version: usize) -> Result<i64, Failure> {
     let mut newest = 0;
-    if version >= KNOWS_DROPPED {
+    if version >= DROPPED_TABLE_VERSION {
         let sql = format!("SELECT coalesce(max(newest), 0) FROM {schema}.dropped");
         newest = client.query_typed_one(&sql, &[]).await?.try_get(0)?;
     }
@@ -304,8 +310,9 @@ fn check_server(version: i32) -> Result<()> {
     ))
 }
 
-/// After a restore on another server, messages carry transaction numbers that this server has not reached. From now on
-/// its numbers are shifted past them, so that what is new comes after what is old, and positions keep their meaning.
+/// Handles a restore on another server: messages carry transaction ids that this server has not reached. From
+/// now on its ids are shifted past them, so new messages sort after old ones and positions keep their
+/// meaning.
 async fn repair(
     transaction: &Transaction<'_>,
     schema: &str,

@@ -1,9 +1,9 @@
-//! What people ask of the log: where a message is, what is after a time, how much is left.
+//! Searches of the log: find a message, positions by time, and the size of the backlog.
 
-use sawmill::clock::Timestamp;
-use sawmill::log::{Backlog, Found, Position};
-use sawmill::topic::Topic;
-use sawmill::{MessageId, Result};
+use sawmill_engine::Result;
+use sawmill_engine::model::{MessageId, Topic};
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::{Backlog, FoundMessage, Position};
 use tokio_postgres::types::Type;
 
 use crate::error::{Effect, corrupt};
@@ -14,14 +14,15 @@ use crate::snapshot::{Snapshot, Spot};
 use crate::store::Postgres;
 use crate::topics::{aside_table, message_tables, topic_id, wrong_row};
 
-/// All messages of a topic that are ready, with these columns.
+/// A query for the given columns of all ready messages of a topic.
 fn all(tables: &[String], columns: &str, condition: &str) -> String {
     let parts: Vec<String> =
         tables.iter().map(|table| format!("SELECT {columns} FROM {table} WHERE {condition}")).collect();
     parts.join(" UNION ALL ")
 }
 
-/// The place just before a spot, for whoever begins there: in the window from the beginning to the transaction of the spot.
+/// Returns the position just before a spot: inside the window from the beginning to the transaction of the
+/// spot.
 fn before(now: &Snapshot, (xid, number): Spot) -> Position {
     let old = Snapshot::default();
     let window = Window { new: now.known(&old, xid), old };
@@ -29,15 +30,15 @@ fn before(now: &Snapshot, (xid, number): Spot) -> Position {
 }
 
 impl Postgres {
-    /// See [`sawmill::log::Log::find`].
-    pub(crate) async fn find_message(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    /// See [`sawmill_engine::storage::Log::find`].
+    pub(crate) async fn find_message(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         let (schema, topic_id) = (self.schema(), topic_id(topic)?);
         let id = Id(id.as_u128());
-        // First aside, then among what is ready: a message that is promoted meanwhile is not overlooked.
+        // Delayed messages are searched before ready ones, so a message that is promoted in between is found.
         let sql = format!("SELECT shard, {COLUMNS} FROM {} WHERE id = $1", aside_table(schema, topic_id));
         let rows = self.query_topic(topic, Effect::Reads, &sql, &[(&id, Type::UUID)]).await?;
         if let Some(row) = rows.first() {
-            return Ok(Some(Found { shard: shard(row)?, message: message(row, 1)?, before: None }));
+            return Ok(Some(FoundMessage { shard: shard(row)?, message: message(row, 1)?, before: None }));
         }
         let columns = format!("shard, {COLUMNS}, xid, n, many");
         let condition = "id = $1 OR (many > 1 AND position($2::bytea in payload) > 0)";
@@ -48,7 +49,7 @@ impl Postgres {
         let bytes = &id.0.to_be_bytes()[..];
         let params: [crate::pool::Param<'_>; 2] = [(&id, Type::UUID), (&bytes, Type::BYTEA)];
         let rows = self.query_topic(topic, Effect::Reads, &sql, &params).await?;
-        // A pack may hold the same bytes elsewhere.
+        // The bytes of the id may also occur elsewhere in a pack.
         for row in &rows {
             let (xid, last, many): (i64, i64, i32) = (
                 row.try_get(7).map_err(wrong_row)?,
@@ -58,16 +59,16 @@ impl Postgres {
             let mut numbered = numbers(last, many).zip(messages(row, 1, many)?);
             if let Some((number, message)) = numbered.find(|(_, message)| message.id.as_u128() == id.0) {
                 let before = Some(before(&snapshot(row, 10)?, (xid, number)));
-                return Ok(Some(Found { shard: shard(row)?, message, before }));
+                return Ok(Some(FoundMessage { shard: shard(row)?, message, before }));
             }
         }
         Ok(None)
     }
 
-    /// See [`sawmill::log::Log::positions`].
+    /// See [`sawmill_engine::storage::Log::positions`].
     pub(crate) async fn find_positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
         let (schema, id) = (self.schema(), topic_id(topic)?);
-        // Nobody creates messages at the end of time: all positions are ends, and there is nothing to look for.
+        // No message is created at the end of time: all positions are ends, and no search is needed.
         let condition = if since == Timestamp::LATEST { "false" } else { "shard = s AND created_ms >= $1" };
         let first = all(&message_tables(schema, id), "xid, n - many + 1 AS n", condition);
         let last: Vec<String> = message_tables(schema, id)
@@ -101,7 +102,7 @@ impl Postgres {
             .collect()
     }
 
-    /// See [`sawmill::log::Log::backlog`].
+    /// See [`sawmill_engine::storage::Log::backlog`].
     pub(crate) async fn count_backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {
         let (schema, id) = (self.schema(), topic_id(topic)?);
         let (mut owners, mut shards, mut xids, mut numbers, mut ends) =
@@ -120,7 +121,7 @@ impl Postgres {
         }
         let condition = "shard = r.shard AND (xid, n) > (r.xid, r.n) AND xid < r.ends";
         let tables = message_tables(schema, id);
-        // Of a row in which the position lies only what comes after it counts.
+        // If the position lies inside a row, only the messages after it count.
         let left = "CASE WHEN xid = r.xid THEN least(many, n - r.n) ELSE many END AS rest";
         let (counted, dated) = (all(&tables, left, condition), all(&tables, "created_ms, xid, n", condition));
         let sql = format!(
@@ -147,7 +148,7 @@ impl Postgres {
         backlog.aside = count(0)?;
         for (at, owner) in owners.iter().enumerate() {
             let first: Option<i64> = rows.get(at + 1).and_then(|row| row.try_get(1).ok()).flatten();
-            // Of a shard the first counts, not the oldest.
+            // A shard counts with its first message, which need not be its oldest.
             if backlog.ready[*owner] == 0 {
                 backlog.oldest = [backlog.oldest, first.and_then(to_time)].into_iter().flatten().min();
             }

@@ -1,26 +1,28 @@
-//! Which transactions a reader has seen, and what lies between two such views.
+//! Snapshots of the transactions that a reader has seen, and the difference between two snapshots.
 //!
-//! Every message carries the number of the transaction that appended it. Numbers are given out before the commit, so
-//! "all numbers up to here" would lose what commits late. A snapshot says exactly which transactions were over when it
-//! was taken: what is new since then is what was numbered later, and what was still running and has ended meanwhile.
+//! Each message carries the id of the transaction that appended it. Ids are assigned before the commit, so a
+//! position "all ids up to here" would lose messages that commit late. A snapshot lists exactly the
+//! transactions that had ended when it was taken. Everything new since then has a later id, or was still
+//! running and has ended meanwhile.
 //!
-//! A server that crashes forgets numbers that it has given out, if nothing that was written under them or later was on its
-//! disk, and gives them out again. So no position may speak of numbers beyond the last one that is known to be on disk: a
-//! message that anybody can see is. See [`Snapshot::known`].
+//! A server that crashes forgets ids that it has assigned if nothing written under them or later reached its
+//! disk, and assigns them again. So a position must not mention ids beyond the last one that is known to be
+//! on disk. The id of any visible message is. See [`Snapshot::known`].
 
-/// The transactions that were over at one moment: all below `end` but those that were still running.
+/// The transactions that had ended at one moment: all below `end` except those in `running`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Snapshot {
-    /// The first number that was not given out yet.
+    /// The first id that was not assigned yet.
     pub(crate) end: i64,
-    /// Numbers below it whose transactions had not ended, ascending.
+    /// Ids below `end` whose transactions had not ended, ascending.
     pub(crate) running: Vec<i64>,
 }
 
-/// A message's place in the order of its shard: its transaction, and its number in it.
+/// The place of a message in the order of its shard: its transaction id, and its number within the
+/// transaction.
 pub(crate) type Spot = (i64, i64);
 
-/// Part of a shard: what comes after a spot, up to a transaction that is not part of it.
+/// Part of a shard: the messages after a spot and before a transaction id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) after: Spot,
@@ -28,7 +30,7 @@ pub(crate) struct Range {
 }
 
 impl Snapshot {
-    /// Reads PostgreSQL's `xmin:xmax:xip,xip,…`, and shifts it as the numbers of messages are shifted.
+    /// Parses PostgreSQL's `xmin:xmax:xip,xip,…` and shifts the ids as those of messages are shifted.
     pub(crate) fn parse(text: &str, shift: i64) -> Option<Self> {
         let mut parts = text.split(':');
         let number = |text: &str| text.parse::<i64>().ok()?.checked_add(shift);
@@ -39,26 +41,28 @@ impl Snapshot {
         Some(Self { end, running })
     }
 
-    /// What it says of numbers up to `lasting`, which is one that no crash takes back, and of those that `old` spoke of
-    /// already. In a shard in which no message has a later number this says all that the whole snapshot says.
-    pub(crate) fn known(&self, old: &Self, lasting: i64) -> Self {
-        let end = self.end.min(lasting.saturating_add(1)).max(old.end);
+    /// Reduces the snapshot to ids up to `durable`, which no crash takes back, and to those that `old`
+    /// covered already. For a shard without a message of a later id, this is equivalent to the whole
+    /// snapshot.
+    pub(crate) fn known(&self, old: &Self, durable: i64) -> Self {
+        let end = self.end.min(durable.saturating_add(1)).max(old.end);
         Self { end, running: self.running.iter().copied().filter(|xid| *xid < end).collect() }
     }
 
-    /// This one, without those that have ended in a later one.
+    /// Removes from `running` the transactions that have ended in a later snapshot.
     pub(crate) fn without_ended(&self, later: &Self) -> Self {
         let running = self.running.iter().copied().filter(|xid| !later.has(*xid)).collect();
         Self { end: self.end, running }
     }
 
-    /// True if the transaction was over.
+    /// Returns true if the transaction had ended.
     fn has(&self, xid: i64) -> bool {
         xid < self.end && self.running.binary_search(&xid).is_err()
     }
 }
 
-/// What was over in `new` and not in `old`, after a spot in that, in ascending order. Without `new`: whatever is over.
+/// Returns the ranges of transactions that had ended in `new` and not in `old`, in ascending order and after
+/// the spot `last`. Without `new` there is no upper limit.
 pub(crate) fn ranges(old: &Snapshot, new: Option<&Snapshot>, last: Option<Spot>) -> Vec<Range> {
     let whole = |from: i64, end: i64| Range { after: (from, -1), end };
     let mut ranges: Vec<Range> = old
@@ -131,8 +135,8 @@ mod tests {
         assert_eq!(rest((12, 4)), [((12, 4), 20)]);
     }
 
-    /// Whatever the snapshots: each transaction lies in the window between two of them exactly if the later has it and
-    /// the earlier has not.
+    /// For any two snapshots: a transaction lies in the window between them exactly if the later snapshot has
+    /// it and the earlier one does not.
     #[test]
     fn windows_hold_what_is_new_and_nothing_else() {
         let all = ["3:3:", "3:6:3,5", "3:9:3,8", "4:9:5,8", "9:9:", "8:12:8,10"].map(snapshot);

@@ -1,21 +1,21 @@
-//! The store: what its log and its ledger share.
+//! The store: the state that its log and its ledger share.
 
 use std::fmt;
 use std::sync::Arc;
 
-use sawmill::engine::{Namespace, StoreUrl};
-use sawmill::env::Env;
-use sawmill::topic::Topic;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Namespace, StoreUrl};
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio_postgres::{Client, Config, Row, SimpleQueryMessage};
 
 use crate::error::{Effect, Failure};
-use crate::news::News;
+use crate::notifier::Notifier;
 use crate::pool::{Lease, Param, Pool};
-use crate::read::Marks;
+use crate::read::ReadCache;
 use crate::schema;
-use crate::tls::{Tls, Wish};
-use crate::topics::Turns;
+use crate::tls::{Tls, TlsSettings};
+use crate::topics::CurrentTables;
 
 /// A log and a ledger in one schema of a database. Clones share their connections.
 #[derive(Clone)]
@@ -24,29 +24,29 @@ pub struct Postgres(Arc<Inner>);
 struct Inner {
     pool: Arc<Pool>,
     schema: String,
-    /// Of its tables, when they were opened.
+    /// The schema version when the store was opened.
     version: usize,
-    news: News,
-    turns: Turns,
-    emptying: tokio::sync::Mutex<()>,
-    marks: Marks,
+    notifier: Notifier,
+    current_tables: CurrentTables,
+    truncating: tokio::sync::Mutex<()>,
+    read_cache: ReadCache,
 }
 
-/// Which schema of which database, without the password.
+/// Shows the schema and the database, without the password.
 impl fmt::Debug for Postgres {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Postgres({} in {})", self.0.schema, self.0.pool.place())
+        write!(out, "Postgres({} in {})", self.0.schema, self.0.pool.redacted_url())
     }
 }
 
 impl Postgres {
-    /// Opens the store of a namespace, creating or migrating what it needs, with at most so many connections for its calls.
-    /// One more is for hints.
+    /// Opens the store of a namespace and creates or migrates its schema. `connections` limits the
+    /// connections for calls; one more listens for notifications.
     pub async fn open(url: &StoreUrl, namespace: &Namespace, connections: usize) -> Result<Self> {
         Self::open_at(schema::STEPS, url, namespace, connections).await
     }
 
-    /// As a program would that knows these steps of the tables.
+    /// Opens the store like a program that knows only these migration steps.
     pub(crate) async fn open_at(
         steps: &[&str],
         url: &StoreUrl,
@@ -58,26 +58,26 @@ impl Postgres {
         let pool = Arc::new(Pool::new(config, tls, url.to_string(), connections, env));
         let schema = schema::name(namespace.as_str());
         schema::prepare(&pool, &schema, steps).await?;
-        let news = News::start(pool.clone(), &schema);
+        let notifier = Notifier::start(pool.clone(), &schema);
         Ok(Self(Arc::new(Inner {
             pool,
             schema,
             version: steps.len(),
-            news,
-            turns: Turns::default(),
-            emptying: tokio::sync::Mutex::default(),
-            marks: Marks::default(),
+            notifier,
+            current_tables: CurrentTables::default(),
+            truncating: tokio::sync::Mutex::default(),
+            read_cache: ReadCache::default(),
         })))
     }
 
-    /// As it stands in statements.
+    /// The schema as a quoted identifier.
     pub(crate) fn schema(&self) -> &str {
         &self.0.schema
     }
 
-    /// Which database it is, without the password.
-    pub(crate) fn place(&self) -> &str {
-        self.0.pool.place()
+    /// The URL of the database, without the password.
+    pub(crate) fn redacted_url(&self) -> &str {
+        self.0.pool.redacted_url()
     }
 
     pub(crate) fn version(&self) -> usize {
@@ -88,33 +88,34 @@ impl Postgres {
         self.0.pool.env()
     }
 
-    pub(crate) fn news_desk(&self) -> &News {
-        &self.0.news
+    pub(crate) fn notifier(&self) -> &Notifier {
+        &self.0.notifier
     }
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.0.pool
     }
 
-    /// Held by whoever empties a table.
-    pub(crate) fn emptying(&self) -> &tokio::sync::Mutex<()> {
-        &self.0.emptying
+    /// Held while a table is emptied.
+    pub(crate) fn truncating(&self) -> &tokio::sync::Mutex<()> {
+        &self.0.truncating
     }
 
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.0.turns
+    pub(crate) fn current_tables(&self) -> &CurrentTables {
+        &self.0.current_tables
     }
 
-    pub(crate) fn marks(&self) -> &Marks {
-        &self.0.marks
+    pub(crate) fn read_cache(&self) -> &ReadCache {
+        &self.0.read_cache
     }
 
-    /// Runs one statement, which is a transaction by itself.
+    /// Runs one statement, which is its own transaction.
     pub(crate) async fn query(&self, effect: Effect, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
         self.0.pool.query(effect, sql, params).await.map_err(|failure| failure.explain(effect))
     }
 
-    /// Runs several statements that are sent as one and are one transaction. Says how many rows each of them touched.
+    /// Runs several statements in one message and one transaction. Returns the number of rows that each of
+    /// them touched.
     pub(crate) async fn script(&self, sql: &str) -> Result<Vec<u64>> {
         let said = self.transact(async |client| Ok(client.simple_query(sql).await?)).await?;
         let rows =
@@ -122,7 +123,7 @@ impl Postgres {
         Ok(said.into_iter().filter_map(rows).collect())
     }
 
-    /// Runs one statement about a topic, whose tables may be gone.
+    /// Runs one statement about a topic. A missing table means that the topic is missing.
     pub(crate) async fn query_topic(
         &self,
         topic: &Topic,
@@ -130,10 +131,10 @@ impl Postgres {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>> {
-        self.0.pool.query(effect, sql, params).await.map_err(|failure| about(topic, failure, effect))
+        self.0.pool.query(effect, sql, params).await.map_err(|failure| topic_error(topic, failure, effect))
     }
 
-    /// A connection for a transaction of several statements.
+    /// Returns a connection for a transaction of several statements.
     pub(crate) async fn lease(&self) -> Result<Lease<'_>> {
         self.0.pool.lease().await
     }
@@ -147,8 +148,8 @@ impl Postgres {
     }
 }
 
-/// The error of a call about a topic.
-pub(crate) fn about(topic: &Topic, failure: Failure, effect: Effect) -> Error {
+/// Returns the error of a failed call about a topic.
+pub(crate) fn topic_error(topic: &Topic, failure: Failure, effect: Effect) -> Error {
     if failure.is_missing() { topic.missing() } else { failure.explain(effect) }
 }
 
@@ -157,18 +158,18 @@ fn config(url: &StoreUrl) -> Result<(Config, Tls)> {
     if !url.rest().starts_with("//") {
         return Err(invalid("write it like postgres://user:password@host:5432/database".to_owned()));
     }
-    let (rest, wish) = Wish::of(url.with_password()).map_err(invalid)?;
+    let (rest, settings) = TlsSettings::from_url(url.with_password()).map_err(invalid)?;
     let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
-        // The driver's words name an option or a port, never the password.
+        // The driver's message names an option or a port, never the password.
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         invalid(format!("this is not a URL of PostgreSQL's ({source})"))
     })?;
-    config.ssl_mode(wish.ssl_mode());
-    // Who gives an address alone has no other name for the server: the driver would not encrypt without one.
+    config.ssl_mode(settings.ssl_mode());
+    // With `hostaddr` alone the server has no other name, and the driver does not encrypt without one.
     if config.get_hosts().is_empty() {
         for address in config.get_hostaddrs().to_vec() {
             config.host(address.to_string());
         }
     }
-    Ok((config, wish.connector().map_err(invalid)?))
+    Ok((config, settings.connector().map_err(invalid)?))
 }

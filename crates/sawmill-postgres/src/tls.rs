@@ -1,4 +1,4 @@
-//! Encryption of the way to the server, as `sslmode` and `sslrootcert` in the URL say it: they mean what they mean to
+//! Encryption of connections, set by `sslmode` and `sslrootcert` in the URL. Both mean the same as in
 //! PostgreSQL's own clients.
 
 use std::convert::Infallible;
@@ -14,26 +14,27 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use sawmill_engine::storage::percent_decode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::TlsConnector;
 
-/// How the way to the server is to be kept safe.
+/// The TLS settings of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct TlsSettings {
     pub(crate) mode: Mode,
-    /// Whom to trust: a file of certificates, or `system`.
+    /// The trusted certificates: a file, or `system`.
     pub(crate) roots: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Disable,
-    /// Encrypted if the server can. Nobody is asked who they are. This is the default.
+    /// Encrypted if the server supports it, without checking its identity. This is the default.
     Prefer,
-    /// Encrypted. Who the server is is looked at only if it is said whom to trust.
+    /// Encrypted. The certificate is checked only if `roots` is given.
     Require,
     VerifyCa,
     VerifyFull,
@@ -47,14 +48,15 @@ const MODES: [(&str, Mode); 5] = [
     ("verify-full", Mode::VerifyFull),
 ];
 
-impl Wish {
-    /// Takes what it is about out of a URL; the rest is the driver's. The error says what is wrong with it.
-    pub(crate) fn of(url: &str) -> Result<(String, Self), String> {
-        let mut wish = Self { mode: Mode::Prefer, roots: None };
-        // As the driver reads it: everything before the first @ is the user and the password.
+impl TlsSettings {
+    /// Removes the TLS settings from a URL. Returns the rest, which is for the driver. The error says what is
+    /// wrong with the URL.
+    pub(crate) fn from_url(url: &str) -> Result<(String, Self), String> {
+        let mut settings = Self { mode: Mode::Prefer, roots: None };
+        // Like the driver: everything before the first @ is the user and the password.
         let from = url.find('@').map_or(0, |at| at + 1);
         let Some(question) = url[from..].find('?').map(|at| from + at) else {
-            return Ok((url.to_owned(), wish));
+            return Ok((url.to_owned(), settings));
         };
         let mut others = Vec::new();
         for setting in url[question + 1..].split('&') {
@@ -62,14 +64,17 @@ impl Wish {
                 Some(("sslmode", mode)) => {
                     let named = MODES.iter().find(|(name, _)| *name == mode);
                     let names = MODES.map(|(name, _)| name).join(", ");
-                    wish.mode = named.ok_or_else(|| format!("sslmode is one of {names}, not {mode:?}"))?.1;
+                    settings.mode =
+                        named.ok_or_else(|| format!("sslmode is one of {names}, not {mode:?}"))?.1;
                 }
-                Some(("sslrootcert", roots)) => wish.roots = Some(decoded(roots)?),
+                Some(("sslrootcert", roots)) => {
+                    settings.roots = Some(percent_decode(roots).map_err(|error| error.to_string())?)
+                }
                 _ => others.push(setting),
             }
         }
         let rest = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
-        Ok((format!("{}{rest}", &url[..question]), wish))
+        Ok((format!("{}{rest}", &url[..question]), settings))
     }
 
     pub(crate) fn ssl_mode(&self) -> SslMode {
@@ -80,7 +85,7 @@ impl Wish {
         }
     }
 
-    /// What makes the connections. The error says why it cannot.
+    /// Returns the factory of connections, or the reason why there is none.
     pub(crate) fn connector(&self) -> Result<Tls, String> {
         let provider = Arc::new(ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider.clone())
@@ -108,7 +113,7 @@ impl Wish {
         let mut roots = RootCertStore::empty();
         match self.roots.as_deref() {
             None | Some("system") => {
-                // One that cannot be read is no reason not to use the others.
+                // A certificate that cannot be read does not prevent the use of the others.
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
                 if roots.is_empty() {
                     return Err("this system has no certificates: name a file with sslrootcert=".to_owned());
@@ -130,30 +135,13 @@ impl Wish {
     }
 }
 
-/// A value of a URL as it was meant.
-fn decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.ok_or_else(|| format!("after % two hexadecimal digits are needed: {text:?}"))?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| format!("{text:?} is not UTF-8"))
-}
-
-/// Looks at a server's certificate, as far as was wished. That the server has the certificate's key is always looked at.
+/// Verifies a server's certificate as far as the settings ask for it. The signature is always verified, so
+/// the server must have the certificate's key.
 #[derive(Debug)]
 struct Verifier {
-    /// Whom the certificate must come from; anybody, if there is none.
+    /// The authorities to trust; `None` accepts any certificate.
     chain: Option<Arc<WebPkiServerVerifier>>,
-    /// Whether it must be for the host that we asked for.
+    /// Whether the certificate must be for the requested host.
     names: bool,
     provider: Arc<CryptoProvider>,
 }
@@ -169,7 +157,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
         match chain.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            // The name is looked at last, so all else is well.
+            // The name is checked last, so everything else is valid.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.names => Ok(ServerCertVerified::assertion()),
@@ -218,7 +206,8 @@ impl MakeTlsConnect<Socket> for Tls {
 
 pub(crate) struct Handshake {
     config: Arc<ClientConfig>,
-    /// A server behind a socket file has none that could stand in a certificate. That matters only to who encrypts.
+    /// A server behind a Unix socket has no name that could be in a certificate. This is an error only when
+    /// encrypting.
     name: Result<ServerName<'static>, InvalidDnsNameError>,
 }
 
@@ -236,7 +225,7 @@ impl TlsConnect<Socket> for Handshake {
     }
 }
 
-/// A connection that is encrypted.
+/// An encrypted connection.
 pub(crate) struct Encrypted(Box<tokio_rustls::client::TlsStream<Socket>>);
 
 impl tokio_postgres::tls::TlsStream for Encrypted {
@@ -279,23 +268,24 @@ mod tests {
 
     #[test]
     fn wishes_are_taken_out_of_a_url() {
-        let wish = |url: &str| Wish::of(url).unwrap();
+        let settings = |url: &str| TlsSettings::from_url(url).unwrap();
         let plain = "postgres://me:a?b@host/jobs";
-        assert_eq!(wish(plain), (plain.to_owned(), Wish { mode: Mode::Prefer, roots: None }));
-        let (rest, found) =
-            wish("postgres://me:a?b@host/jobs?sslmode=verify-full&connect_timeout=3&sslrootcert=/a%20b.pem");
+        assert_eq!(settings(plain), (plain.to_owned(), TlsSettings { mode: Mode::Prefer, roots: None }));
+        let (rest, found) = settings(
+            "postgres://me:a?b@host/jobs?sslmode=verify-full&connect_timeout=3&sslrootcert=/a%20b.pem",
+        );
         assert_eq!(rest, "postgres://me:a?b@host/jobs?connect_timeout=3");
-        assert_eq!(found, Wish { mode: Mode::VerifyFull, roots: Some("/a b.pem".to_owned()) });
-        assert_eq!(wish("postgres://host/jobs?sslmode=disable").0, "postgres://host/jobs");
+        assert_eq!(found, TlsSettings { mode: Mode::VerifyFull, roots: Some("/a b.pem".to_owned()) });
+        assert_eq!(settings("postgres://host/jobs?sslmode=disable").0, "postgres://host/jobs");
     }
 
     #[test]
     fn wishes_that_nobody_can_fulfil_are_refused() {
-        let refused = |url: &str| Wish::of(url).unwrap_err();
+        let refused = |url: &str| TlsSettings::from_url(url).unwrap_err();
         assert!(refused("postgres://host/jobs?sslmode=yes").contains("verify-full, not \"yes\""));
         assert!(refused("postgres://host/jobs?sslrootcert=%zz").contains("hexadecimal"));
         let connector =
-            |roots: &str| Wish { mode: Mode::VerifyCa, roots: Some(roots.to_owned()) }.connector();
+            |roots: &str| TlsSettings { mode: Mode::VerifyCa, roots: Some(roots.to_owned()) }.connector();
         assert!(connector("/no/such/file").err().unwrap().contains("/no/such/file"));
         let empty = connector(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).err().unwrap();
         assert!(empty.contains("no certificate"), "{empty}");

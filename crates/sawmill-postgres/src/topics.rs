@@ -1,11 +1,11 @@
-//! Topics: creating, finding and deleting them, each with tables of its own.
+//! Creates, finds and deletes topics. Each topic has its own tables.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use sawmill::Result;
-use sawmill::topic::{MAX_SHARDS, Topic, TopicName, TopicSpec};
+use sawmill_engine::Result;
+use sawmill_engine::model::{MAX_SHARDS, Topic, TopicName, TopicSpec};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
@@ -13,14 +13,14 @@ use crate::error::{Effect, Failure, corrupt};
 use crate::store::Postgres;
 use crate::{append, read, schema};
 
-/// How many tables a topic's messages take turns in: one is written, others are read until nobody needs them, and are
-/// then emptied whole.
+/// The number of message tables per topic. One is written; the others are read until nobody needs them, and
+/// are then truncated.
 pub(crate) const TABLES: usize = 3;
 
-/// The id that the topic's uid was made from. A uid that this engine did not make is a topic that is not there.
+/// Extracts the id from the topic's uid. A uid that this engine did not create means a missing topic.
 pub(crate) fn topic_id(topic: &Topic) -> Result<i64> {
     let id = topic.uid.strip_prefix('t').and_then(|digits| digits.parse().ok());
-    // Only the usual way to write it, so that no two uids mean the same topic.
+    // Accept only the canonical form, so no two uids mean the same topic.
     id.filter(|id| uid(*id) == topic.uid).ok_or_else(|| topic.missing())
 }
 
@@ -28,58 +28,58 @@ fn uid(id: i64) -> String {
     format!("t{id}")
 }
 
-/// The tables that a topic's messages take turns in.
+/// The message tables of a topic, which are written in turn.
 pub(crate) fn message_tables(schema: &str, id: i64) -> [String; TABLES] {
-    std::array::from_fn(|turn| format!("{schema}.message_{id}_{turn}"))
+    std::array::from_fn(|number| format!("{schema}.message_{id}_{number}"))
 }
 
-/// The table of a topic's messages that are not due.
+/// The table of a topic's messages that are not yet due.
 pub(crate) fn aside_table(schema: &str, id: i64) -> String {
     format!("{schema}.aside_{id}")
 }
 
-/// The table of the ids of a topic's messages that may be appended again.
+/// The table of the ids of a topic's repeatable messages.
 pub(crate) fn known_table(schema: &str, id: i64) -> String {
     format!("{schema}.known_{id}")
 }
 
-/// Which table of each topic is written to, as far as this process knows. To be wrong does no harm: messages are read from
-/// all tables, and none is emptied while somebody writes to it.
+/// The table that each topic is written to, as far as this process knows. A stale value does no harm:
+/// messages are read from all tables, and a table is never emptied while somebody writes to it.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<i64, Turn>>);
+pub(crate) struct CurrentTables(Mutex<HashMap<i64, CurrentTable>>);
 
-struct Turn {
+struct CurrentTable {
     table: usize,
     uses_left: u32,
 }
 
-/// After so many appends the database is asked again.
+/// The number of appends after which the database is asked again.
 const USES: u32 = 200;
 
-impl Turns {
+impl CurrentTables {
     fn take(&self, id: i64) -> Option<usize> {
-        let mut turns = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let turn = turns.get_mut(&id)?;
-        turn.uses_left = turn.uses_left.checked_sub(1)?;
-        Some(turn.table)
+        let mut tables = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let current = tables.get_mut(&id)?;
+        current.uses_left = current.uses_left.checked_sub(1)?;
+        Some(current.table)
     }
 
     fn set(&self, id: i64, table: usize) {
-        let mut turns = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        turns.insert(id, Turn { table, uses_left: USES });
+        let mut tables = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        tables.insert(id, CurrentTable { table, uses_left: USES });
     }
 
-    /// The next append asks the database.
+    /// Makes the next append ask the database.
     pub(crate) fn forget(&self, id: i64) {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&id);
     }
 }
 
 impl Postgres {
-    /// Which of its tables a topic is written to.
-    pub(crate) async fn turn(&self, topic: &Topic) -> Result<usize> {
+    /// Returns the number of the table that a topic is written to.
+    pub(crate) async fn current_table(&self, topic: &Topic) -> Result<usize> {
         let id = topic_id(topic)?;
-        if let Some(table) = self.turns().take(id) {
+        if let Some(table) = self.current_tables().take(id) {
             return Ok(table);
         }
         let sql = format!("SELECT current FROM {}.topic WHERE id = $1", self.schema());
@@ -88,7 +88,7 @@ impl Postgres {
         let current: i32 = row.try_get(0).map_err(wrong_row)?;
         let table = usize::try_from(current).ok().filter(|table| *table < TABLES);
         let table = table.ok_or_else(|| corrupt(format!("topic {} with table {current}", topic.uid)))?;
-        self.turns().set(id, table);
+        self.current_tables().set(id, table);
         Ok(table)
     }
 
@@ -118,12 +118,12 @@ impl Postgres {
 
     pub(crate) async fn remove_topic(&self, topic: &Topic) -> Result<bool> {
         let Ok(id) = topic_id(topic) else { return Ok(false) };
-        self.turns().forget(id);
+        self.current_tables().forget(id);
         self.transact(async |client| remove(client, self.schema(), id).await).await
     }
 }
 
-/// Makes a topic and its tables; `None` if there is one of its name.
+/// Creates a topic and its tables. Returns `None` if the name is taken.
 async fn make(client: &mut Client, store: &Postgres, spec: &TopicSpec) -> Result<Option<Topic>, Failure> {
     let schema = store.schema();
     let transaction = schema::begin(client).await?;
@@ -143,16 +143,18 @@ async fn make(client: &mut Client, store: &Postgres, spec: &TopicSpec) -> Result
         return Ok(None);
     };
     let topic = topic(&row)?;
-    // Those who opened a newer version would not find in these tables what they look for.
+    // A process that opened a newer version would miss something in these tables.
     schema::check(&transaction, schema, store.version()).await?;
     transaction.batch_execute(&tables(schema, row.try_get(0)?)).await?;
     transaction.commit().await?;
     Ok(Some(topic))
 }
 
-/// Messages are found by shard and in order, and by nothing else: every further index would cost each of them. A row holds one, or
-/// `many` in a [pack](crate::pack); it has the number of its last.
-/// Payloads are not compressed, which would cost more than it saves on small ones.
+/// The statements that create a topic's tables and functions.
+///
+/// Messages are found only by shard and order: every further index would add a cost per message. A row holds
+/// one message, or `many` of them in a [pack](crate::pack), and carries the number of its last message.
+/// Payloads are not compressed: for small ones compression costs more than it saves.
 fn tables(schema: &str, id: i64) -> String {
     const COLUMNS: &str = "shard int2 NOT NULL, id uuid NOT NULL, created_ms int8 NOT NULL, due_ms int8,
         again bool NOT NULL, key bytea, headers bytea, payload bytea NOT NULL";
@@ -178,7 +180,7 @@ async fn remove(client: &mut Client, schema: &str, id: i64) -> Result<bool, Fail
     if transaction.execute_typed(&sql, &[(&id, Type::INT8)]).await? == 0 {
         return Ok(false);
     }
-    // Who waits for a lock on a table lets nobody else use it: better to give up soon.
+    // A statement that waits for a lock blocks all others on that table, so it gives up soon.
     let mut sql = "SET LOCAL lock_timeout = '5s';".to_owned();
     for function in [read::function(schema, id), append::function(schema, id)] {
         sql += &format!("DROP FUNCTION {function};");
@@ -216,7 +218,7 @@ fn topic(row: &Row) -> Result<Topic> {
     })
 }
 
-/// The error of a row whose columns are not what they should be.
-pub(crate) fn wrong_row(error: tokio_postgres::Error) -> sawmill::Error {
+/// The error for a row with unexpected columns.
+pub(crate) fn wrong_row(error: tokio_postgres::Error) -> sawmill_engine::Error {
     corrupt(format!("a row that cannot be read ({error})"))
 }

@@ -1,15 +1,15 @@
-//! Dropping what nobody needs any more: not message by message, but a table at a time.
+//! Removes messages that nobody needs any more: whole tables, not single messages.
 //!
-//! A topic's messages take turns in a few tables. When nobody needs anything of one, it is emptied whole, which costs the
-//! same whatever it held and leaves nothing to be cleaned up. Messages in a table that is needed in part stay until it is
-//! not.
+//! A topic's messages are written to a few tables in turn. A table is truncated when nothing in it is needed.
+//! This costs the same whatever the table held, and leaves nothing for vacuum. Messages in a table that is
+//! partly needed stay until nothing in it is needed.
 
 use std::time::Duration;
 
-use sawmill::Result;
-use sawmill::clock::Timestamp;
-use sawmill::log::Position;
-use sawmill::topic::Topic;
+use sawmill_engine::Result;
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::Position;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
@@ -19,19 +19,19 @@ use crate::pool::Param;
 use crate::row::{from_shard, from_time};
 use crate::schema;
 use crate::snapshot::{Range, Snapshot, ranges};
-use crate::store::{Postgres, about};
+use crate::store::{Postgres, topic_error};
 use crate::topics::{TABLES, known_table, message_tables, topic_id};
 
-/// A table that has grown to so many bytes is written no more, as soon as another one is empty.
+/// A table of this size is not written to any more once another one is empty.
 const FULL_BYTES: i64 = 8 << 20;
 
-/// How long it may take to look at all messages of a table.
+/// The time limit for checking all messages of a table.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Among so many trims there is one that also looks for what was finished long ago.
-const FORGETTING: u64 = 10;
+/// On average, one trim out of this many also deletes old records of finished messages.
+const FORGET_FINISHED_EVERY: u64 = 10;
 
-/// What is needed of a topic, as columns.
+/// The needed parts of a topic, as statement parameters.
 #[derive(Default)]
 struct Columns {
     shards: Vec<i16>,
@@ -43,8 +43,8 @@ struct Columns {
 }
 
 impl Columns {
-    /// Of a shard without positions everything is needed; of the others what lies after them, and what was created at this
-    /// time or later.
+    /// Everything in a shard without positions is needed. In other shards, messages after the positions are
+    /// needed, and messages created at `since` or later.
     fn new(topic: &Topic, upto: &[Vec<Position>], since: Timestamp) -> Result<Self> {
         let mut columns = Self::default();
         for number in 0..topic.shards {
@@ -82,9 +82,9 @@ impl Columns {
     }
 }
 
-/// Whether a table holds something and nothing of it is needed. How old its messages are is looked at one by one, or quickly:
-/// at the newest of each shard only.
-fn may_go(table: &str, quickly: bool) -> String {
+/// A query that returns true if a table is not empty and nothing in it is needed. With `quickly`, it checks
+/// the age of the newest message of each shard only, instead of all messages.
+fn can_empty(table: &str, quickly: bool) -> String {
     let newest = if quickly { "ORDER BY xid DESC, n DESC LIMIT 1" } else { "" };
     format!(
         "SELECT EXISTS (SELECT 1 FROM {table})
@@ -101,7 +101,7 @@ fn may_go(table: &str, quickly: bool) -> String {
 }
 
 impl Postgres {
-    /// See [`sawmill::log::Log::trim`].
+    /// See [`sawmill_engine::storage::Log::trim`].
     pub(crate) async fn trim_topic(
         &self,
         topic: &Topic,
@@ -109,9 +109,9 @@ impl Postgres {
         before: Timestamp,
     ) -> Result<Vec<u64>> {
         let id = topic_id(topic)?;
-        // Also says whether the topic is there.
-        self.turns().forget(id);
-        let turn = self.turn(topic).await?;
+        // This also checks that the topic exists.
+        self.current_tables().forget(id);
+        let current = self.current_table(topic).await?;
         if upto.len() > usize::from(topic.shards) {
             return Err(topic.no_shard(topic.shards));
         }
@@ -120,18 +120,20 @@ impl Postgres {
         if columns.dated.is_empty() {
             return Ok(dropped);
         }
-        if self.env().dice().below(FORGETTING) == 0 {
+        if self.env().rng().below(FORGET_FINISHED_EVERY) == 0 {
             self.forget_finished().await?;
         }
         for (number, table) in message_tables(self.schema(), id).iter().enumerate() {
             let rows =
-                self.query_topic(topic, Effect::Reads, &may_go(table, true), &columns.params()).await?;
+                self.query_topic(topic, Effect::Reads, &can_empty(table, true), &columns.params()).await?;
             if rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
-                // One at a time: it keeps the server's disks busy.
-                let Ok(_alone) = self.emptying().try_lock() else { continue };
+                // One at a time, because it keeps the server's disks busy.
+                let Ok(_alone) = self.truncating().try_lock() else { continue };
                 let emptied = self
                     .pool()
-                    .apart(LIMIT, async |client| empty(client, self.schema(), topic, table, &columns).await)
+                    .with_own_connection(LIMIT, async |client| {
+                        empty(client, self.schema(), topic, table, &columns).await
+                    })
                     .await;
                 match emptied {
                     Ok(counts) => {
@@ -141,40 +143,40 @@ impl Postgres {
                             }
                         }
                     }
-                    // Somebody uses it. There will be another time.
+                    // The table is in use; a later trim tries again.
                     Err(failure) if failure.is_locked() => {}
-                    Err(failure) => return Err(about(topic, failure, Effect::Writes)),
+                    Err(failure) => return Err(topic_error(topic, failure, Effect::Writes)),
                 }
-            } else if number == turn {
-                self.turn_over(topic, turn).await?;
+            } else if number == current {
+                self.rotate_tables(topic, current).await?;
             }
         }
         Ok(dropped)
     }
 
-    /// Lets the next table have its turn, if it is empty and this one is large.
-    async fn turn_over(&self, topic: &Topic, turn: usize) -> Result<()> {
+    /// Switches to the next table if that one is empty and the current one is large.
+    async fn rotate_tables(&self, topic: &Topic, current: usize) -> Result<()> {
         let (schema, id) = (self.schema(), topic_id(topic)?);
         let tables = message_tables(schema, id);
-        let next = (turn + 1) % TABLES;
+        let next = (current + 1) % TABLES;
         let sql = format!(
             "UPDATE {schema}.topic SET current = $2 WHERE id = $1 AND current = $3
              AND pg_total_relation_size('{}') >= $4 AND NOT EXISTS (SELECT 1 FROM {})",
-            tables[turn], tables[next]
+            tables[current], tables[next]
         );
-        let (next, turn) = (i32::try_from(next).unwrap_or(0), i32::try_from(turn).unwrap_or(0));
+        let (next, current) = (i32::try_from(next).unwrap_or(0), i32::try_from(current).unwrap_or(0));
         let params: [Param<'_>; 4] =
-            [(&id, Type::INT8), (&next, Type::INT4), (&turn, Type::INT4), (&FULL_BYTES, Type::INT8)];
+            [(&id, Type::INT8), (&next, Type::INT4), (&current, Type::INT4), (&FULL_BYTES, Type::INT8)];
         self.query_topic(topic, Effect::Writes, &sql, &params).await?;
-        self.turns().forget(id);
+        self.current_tables().forget(id);
         Ok(())
     }
 }
 
-/// What a table holds, as it was when transactions of this snapshot were over, or a little later.
+/// The contents of a table when the transactions of this snapshot had ended, or a little later.
 struct Contents {
     snapshot: Snapshot,
-    /// How many messages of which shard.
+    /// The number of messages per shard.
     counts: Vec<(usize, u64)>,
     newest: i64,
 }
@@ -195,8 +197,8 @@ impl Contents {
         Ok(Self { snapshot, counts, newest })
     }
 
-    /// True if nothing was written to the table since, by those who were over then or by others.
-    async fn are_all(
+    /// Returns true if nothing was written to the table since, by transactions that had ended or by others.
+    async fn is_unchanged(
         &self,
         transaction: &Transaction<'_>,
         topic: &Topic,
@@ -219,10 +221,10 @@ impl Contents {
     }
 }
 
-/// Empties a table of which nothing is needed, and says how many messages of which shards it held.
+/// Truncates a table in which nothing is needed. Returns the number of messages per shard that it held.
 ///
-/// All that takes time for each message is done while others read and write. Only then is the table locked, for as long as it takes to see
-/// that nothing was added meanwhile, and to throw it away.
+/// All work that takes time per message happens while others read and write. The table is locked only to
+/// check that nothing was added meanwhile, and to truncate it.
 async fn empty(
     client: &mut Client,
     schema: &str,
@@ -234,25 +236,25 @@ async fn empty(
     let transaction = schema::begin(client).await?;
     transaction.batch_execute(&format!("SET LOCAL statement_timeout = {}", LIMIT.as_millis())).await?;
     let contents = Contents::of(&transaction, schema, table).await?;
-    let row = transaction.query_typed_one(&may_go(table, false), &needs.params()).await?;
+    let row = transaction.query_typed_one(&can_empty(table, false), &needs.params()).await?;
     if !row.try_get::<_, bool>(0)? {
         return Ok(Vec::new());
     }
-    // Their ids need not be known any more.
+    // The ids of these messages need not be remembered any more.
     let known = known_table(schema, id);
     let forget = format!("DELETE FROM {known} AS k USING {table} AS m WHERE m.again AND k.id = m.id");
     transaction.batch_execute(&forget).await?;
-    // Nobody writes to it from here on, and what was written and not committed would have kept us from getting here. Who
-    // waits for a lock lets nobody else in: better to give up soon.
+    // With this lock nobody else writes to the table, and uncommitted writes would have prevented it. A
+    // statement that waits for a lock blocks all others on the table, so it gives up soon.
     let lock = format!(
         "SET LOCAL lock_timeout = '200ms'; SET LOCAL statement_timeout = '5s';
          LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"
     );
     transaction.batch_execute(&lock).await?;
-    if !contents.are_all(&transaction, topic, table).await? {
+    if !contents.is_unchanged(&transaction, topic, table).await? {
         return Ok(Vec::new());
     }
-    // Positions go on to speak of their numbers.
+    // Positions still refer to these transaction ids.
     schema::remember_newest(&transaction, schema, contents.newest).await?;
     transaction.batch_execute(&format!("TRUNCATE {table}")).await?;
     transaction.commit().await?;

@@ -1,11 +1,12 @@
-//! Within a transaction of the user's own: pushing, and finishing a message.
+//! Pushes and finishes messages within a transaction of the user's own.
 //!
-//! Each is one statement as text, which any driver can run: so those that are not named here can be used as well.
+//! Each operation is one statement of plain text, so any driver can run it, including drivers that this
+//! module does not know.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use sawmill::log::Record;
-use sawmill::{Context, Draft, Error, ErrorKind, Result};
+use sawmill_engine::storage::{Draft, Finishable, Record, downcast_log};
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio_postgres::Transaction;
 
 use crate::append::{COLUMNS, xid};
@@ -17,8 +18,8 @@ use crate::row::{from_shard, from_time};
 use crate::store::Postgres;
 use crate::topics::{aside_table, message_tables, topic_id};
 
-/// Pushes messages within a transaction on the database that Sawmill has open: they exist when it is committed, and do not
-/// when it is rolled back. However long that takes, nobody waits for it.
+/// Pushes messages within a transaction on the database that Sawmill uses. They exist once it commits, and
+/// never if it rolls back. Nobody waits for the transaction, however long it takes.
 ///
 /// ```no_run
 /// # async fn example(mill: sawmill::Sawmill, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -27,7 +28,7 @@ use crate::topics::{aside_table, message_tables, topic_id};
 /// order.execute("INSERT INTO orders VALUES ('a saw')", &[]).await?;
 /// sawmill_postgres::push_within(&order, &email).await?;
 /// order.commit().await?;
-/// email.announce();
+/// email.notify();
 /// # Ok(()) }
 /// ```
 pub async fn push_within(transaction: &Transaction<'_>, draft: &Draft) -> Result<()> {
@@ -37,12 +38,12 @@ pub async fn push_within(transaction: &Transaction<'_>, draft: &Draft) -> Result
     }
 }
 
-/// Finishes the message of a handler within the transaction in which the handler makes its own writes. False if it was finished
-/// before, by an earlier run whose worker died or woke up late: then make no writes, roll back, and say that it is done. If
-/// such a run is still in the middle of its transaction, this waits for its end.
+/// Finishes a handler's message within the transaction of the handler's own writes. Returns false if an
+/// earlier run finished it, whose worker died or woke up late: then make no writes, roll back, and report
+/// success. Waits for the end of such a run if its transaction is still open.
 ///
-/// For groups with [`Delivery::ExactlyOnce`](sawmill::Delivery::ExactlyOnce).
-pub async fn finish_within(transaction: &Transaction<'_>, message: &Context) -> Result<bool> {
+/// For groups with `Delivery::ExactlyOnce`.
+pub async fn finish_within(transaction: &Transaction<'_>, message: &impl Finishable) -> Result<bool> {
     let sql = finish_statement(message)?;
     let added = transaction.execute_typed(&sql, &[]).await.map_err(explain)?;
     message.finished();
@@ -60,21 +61,24 @@ pub async fn push_within_sqlx(connection: &mut sqlx::PgConnection, draft: &Draft
 
 /// [`finish_within`] for sqlx: `finish_within_sqlx(&mut *transaction, &message)`.
 #[cfg(feature = "sqlx")]
-pub async fn finish_within_sqlx(connection: &mut sqlx::PgConnection, message: &Context) -> Result<bool> {
+pub async fn finish_within_sqlx(
+    connection: &mut sqlx::PgConnection,
+    message: &impl Finishable,
+) -> Result<bool> {
     let added = run(connection, finish_statement(message)?).await?;
     message.finished();
     Ok(added > 0)
 }
 
-/// Runs one of our statements, and says how many rows it added.
+/// Runs one of our statements. Returns the number of rows that it added.
 #[cfg(feature = "sqlx")]
 async fn run(connection: &mut sqlx::PgConnection, sql: String) -> Result<u64> {
-    // All that is not ours stands in it as hexadecimal digits, or as a number.
+    // Safe: all foreign values in the statement are hexadecimal digits or numbers.
     let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(connection).await;
     done.map(|done| done.rows_affected()).map_err(explain_sqlx)
 }
 
-/// As [`explain`] does it for our own driver.
+/// Does what [`explain`] does for our own driver.
 #[cfg(feature = "sqlx")]
 fn explain_sqlx(error: sqlx::Error) -> Error {
     use tokio_postgres::error::SqlState;
@@ -83,7 +87,7 @@ fn explain_sqlx(error: sqlx::Error) -> Error {
         (Some(code), Some(error)) if !code.starts_with("08") => {
             let state = SqlState::from_code(code);
             if state == SqlState::UNDEFINED_TABLE {
-                elsewhere()
+                missing_tables()
             } else {
                 explain_state(&state, &format!("{} [{code}]", error.message()))
             }
@@ -96,15 +100,16 @@ fn explain_sqlx(error: sqlx::Error) -> Error {
     explained.caused_by(error)
 }
 
-/// For other drivers: the statement by which a draft is pushed, to be run within a transaction; none if the draft is empty.
+/// Returns the statement that pushes a draft, for other drivers. Run it within a transaction. `None` if the
+/// draft is empty.
 pub async fn push_statement(draft: &Draft) -> Result<Option<String>> {
     let (store, topic): (&Postgres, _) = (draft.log()?, draft.topic());
     let (schema, id) = (store.schema(), topic_id(topic)?);
-    let turn = store.turn(topic).await?;
+    let current = store.current_table(topic).await?;
     let is_later = |record: &&Record| record.message.due.is_some_and(|due| due > draft.now());
     let (later, ready): (Vec<&Record>, Vec<&Record>) = draft.records().iter().partition(is_later);
     let ready = (!ready.is_empty()).then(|| {
-        let table = &message_tables(schema, id)[turn];
+        let table = &message_tables(schema, id)[current];
         format!(
             "INSERT INTO {table} (xid, n, {COLUMNS}) SELECT {}, * FROM (VALUES {}) AS v",
             xid(schema),
@@ -121,23 +126,24 @@ pub async fn push_statement(draft: &Draft) -> Result<Option<String>> {
     })
 }
 
-/// For other drivers: the statement by which a message is finished, to be run within the handler's transaction. It adds one row, or,
-/// if the message was finished before, none. Call [`Context::finished`] then.
-pub fn finish_statement(message: &Context) -> Result<String> {
-    let schema = message.log::<Postgres>()?.schema();
+/// Returns the statement that finishes a message, for other drivers. Run it within the handler's transaction.
+/// It adds one row, or none if the message was finished before. Call [`Finishable::finished`] afterwards.
+pub fn finish_statement(message: &impl Finishable) -> Result<String> {
+    let schema = downcast_log::<Postgres>(message.log())?.schema();
     let (id, group) = (uuid(message.id()), quoted(&message.group().to_string()));
     Ok(format!("INSERT INTO {schema}.finished (id, reader) VALUES ({id}, {group}) ON CONFLICT DO NOTHING"))
 }
 
 impl Postgres {
-    /// Forgets what was finished long ago: longer than a worker may sleep and then go on.
+    /// Deletes records of messages that were finished longer ago than a worker may sleep and then continue.
     pub(crate) async fn forget_finished(&self) -> Result<()> {
         let sql = format!("DELETE FROM {}.finished WHERE at < now() - interval '7 days'", self.schema());
         self.query(Effect::Writes, &sql, &[]).await.map(|_| ())
     }
 }
 
-/// The numbers of messages within one transaction, which may push several drafts: each number is given out once.
+/// Numbers for messages within one transaction. Each number is used once because a transaction may push
+/// several drafts.
 fn next_number() -> i64 {
     static NEXT: AtomicI64 = AtomicI64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -148,7 +154,7 @@ fn rows(records: &[&Record], row: impl Fn(&Record) -> String) -> String {
     rows.join(", ")
 }
 
-/// What stands in the columns of a record.
+/// The values of a record's columns.
 fn values(record: &Record) -> String {
     let message = &record.message;
     let headers = (!message.headers.is_empty()).then(|| message.headers.encode());
@@ -165,22 +171,22 @@ fn values(record: &Record) -> String {
     )
 }
 
-fn uuid(id: sawmill::MessageId) -> String {
+fn uuid(id: sawmill_engine::model::MessageId) -> String {
     format!("'{:032x}'::uuid", id.as_u128())
 }
 
 fn bytes(bytes: Option<&[u8]>) -> String {
-    // Whatever the session says of backslashes.
+    // Hexadecimal does not depend on the session's setting for backslashes.
     bytes.map_or("NULL::bytea".to_owned(), |bytes| format!("decode('{}', 'hex')", hexadecimal(bytes)))
 }
 
-/// Nothing is committed before the user does: so nothing is uncertain.
+/// Nothing is committed before the user commits, so the outcome is never unknown.
 fn explain(error: tokio_postgres::Error) -> Error {
     let failure = Failure::from(error);
-    if failure.is_missing() { elsewhere() } else { failure.explain(Effect::Reads) }
+    if failure.is_missing() { missing_tables() } else { failure.explain(Effect::Reads) }
 }
 
-fn elsewhere() -> Error {
+fn missing_tables() -> Error {
     Error::new(
         ErrorKind::NotFound,
         "the topic's tables are not there: it was deleted, or the transaction is on another database than Sawmill",

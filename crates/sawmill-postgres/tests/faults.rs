@@ -1,6 +1,6 @@
-//! What happens to servers and to the way to them, under load: they are restarted, they are killed, connections are cut, with
-//! and without a pooler in transaction mode. Nothing that was acknowledged is lost, at-most-once is never doubled, and workers
-//! go on by themselves; how soon is printed.
+//! Faults of servers and connections under load: restarts, crashes and lost connections, with and without a
+//! pooler in transaction mode. No acknowledged message is lost, at-most-once never runs a message twice, and
+//! workers recover by themselves. The time to recover is printed.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod support;
@@ -8,19 +8,19 @@ mod support;
 use std::time::Duration;
 
 use sawmill::Sawmill;
-use sawmill::clock::{Clock, SystemClock};
-use sawmill::log::{Log, Position};
 use sawmill_conformance::trial::{Trial, Worst};
 use sawmill_conformance::waits::in_time;
+use sawmill_engine::runtime::{Clock, SystemClock};
+use sawmill_engine::storage::{Log, Position};
 use sawmill_postgres::PostgresEngine;
 use sawmill_servers::{Kind, Server};
-use support::{NOW, ids, namespace, open, read, records, soon, stranger, topic};
+use support::{NOW, ids, namespace, open, plain_client, read, records, soon, topic};
 use tokio::task::block_in_place;
 
-/// How long a check-up looks at most where nobody works.
-const NO_PATIENCE: Duration = Duration::from_secs(10);
+/// The time that a check-up may take on an idle server.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server of the test's own. Without one the test is skipped, visibly.
+/// Starts a server for this test. Without one, reports the test as skipped.
 fn server(test: &str) -> Option<Server> {
     Server::start(Kind::Postgres).map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
 }
@@ -29,7 +29,7 @@ fn pooler(test: &str, behind: &Server) -> Option<Server> {
     Server::pgbouncer(behind.port()).map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
 }
 
-/// Longer than any server here is away, also on a busy machine: nobody is to be declared dead.
+/// Longer than any outage here, even on a busy machine, so no worker is declared dead.
 const TTL: Duration = Duration::from_secs(60);
 
 async fn trial(url: &str) -> Trial {
@@ -45,11 +45,11 @@ async fn trial_with(url: &str, ttl: Duration) -> Trial {
     Trial::start(open, ttl).await
 }
 
-/// Cuts connections at random, for some seconds, and more than twenty.
+/// Cuts connections at random for some seconds, and more than twenty.
 async fn cut_connections(server: &Server) -> i64 {
-    let admin = stranger(server.url()).await;
+    let admin = plain_client(server.url()).await;
     let (began, mut cut) = (SystemClock.now(), 0i64);
-    // A machine that is busy cuts fewer in this time, and goes on.
+    // A busy machine cuts fewer in this time and continues.
     let goes_on = |cut, time| time < Duration::from_secs(4) || (cut <= 20 && time < Duration::from_secs(60));
     while goes_on(cut, SystemClock.now().since(began)) {
         let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -84,7 +84,7 @@ async fn a_server_is_killed() {
     trial.end(Worst::Again).await;
 }
 
-/// Nobody can beat, and all workers are as good as dead when it comes back.
+/// No heartbeat succeeds, so all workers count as dead when the server comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_is_away_for_long() {
     const SHORT: Duration = Duration::from_secs(3);
@@ -113,7 +113,7 @@ async fn connections_are_cut() {
 async fn all_of_it_behind_a_pooler() {
     let Some(mut server) = server("all_of_it_behind_a_pooler") else { return };
     let Some(mut pooler) = pooler("all_of_it_behind_a_pooler", &server) else { return };
-    let found = sawmill_postgres::open(pooler.url()).await.unwrap().check_up(NO_PATIENCE).await.unwrap();
+    let found = sawmill::Sawmill::open(pooler.url()).await.unwrap().admin().doctor(PATIENCE).await.unwrap();
     assert_eq!(found.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["no-hints"], "{found:?}");
     let mut trial = trial(pooler.url()).await;
     trial.runs(100).await;
@@ -129,12 +129,12 @@ async fn all_of_it_behind_a_pooler() {
     trial.end(Worst::Again).await;
 }
 
-/// A server that crashes gives out numbers of transactions again that nothing on its disk speaks of. What is pushed under
-/// them must not be taken for read.
+/// After a crash, a server assigns transaction ids again that nothing on its disk mentions. Messages pushed
+/// under them must not be mistaken for messages that were already read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_that_a_crash_gives_out_again_hide_nothing() {
-    // Every 15 seconds a server notes on its disk how far it has come: if it does so just before the crash, no number is
-    // given out again, and there is nothing to see.
+    // Every 15 seconds a server records its progress on disk. If it does so just before the crash, it reuses
+    // no ids and there is nothing to test.
     for _ in 0..5 {
         let Some(server) = server("numbers_that_a_crash_gives_out_again_hide_nothing") else { return };
         if numbers_are_given_out_again_and_hide_nothing(server).await {
@@ -144,30 +144,30 @@ async fn numbers_that_a_crash_gives_out_again_hide_nothing() {
     panic!("test timed out: a number is given out again, after five crashes");
 }
 
-/// Whether the crash had numbers given out again.
+/// Returns whether the crash made the server reuse ids.
 async fn numbers_are_given_out_again_and_hide_nothing(mut server: Server) -> bool {
     let log = open(server.url(), &namespace()).await;
     let topic = topic(&log, "orders", 2).await;
     log.append(&topic, NOW, records(0, 0..10)).await.unwrap();
-    // Transactions that leave nothing behind but their numbers.
-    let other = stranger(server.url()).await;
-    let burn = async || {
+    // Transactions that leave nothing behind except used ids.
+    let other = plain_client(server.url()).await;
+    let use_up_ids = async || {
         for _ in 0..200 {
             other.batch_execute("BEGIN; SELECT pg_current_xact_id(); ROLLBACK").await.unwrap();
         }
         let row = other.query_one("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8", &[]).await;
         row.unwrap().get::<_, i64>(0)
     };
-    let before = burn().await;
-    // One reader is in the middle, one has read all, and one has seen that there is nothing.
+    let before = use_up_ids().await;
+    // One reader is in the middle, one has read everything, and one has seen an empty shard.
     let half = read(&log, &topic, 0, &Position::default(), 5).await;
     let all = read(&log, &topic, 0, &Position::default(), 100).await;
     let none = read(&log, &topic, 1, &Position::default(), 100).await;
-    let ends = log.positions(&topic, sawmill::clock::Timestamp::LATEST).await.unwrap();
+    let ends = log.positions(&topic, sawmill::Timestamp::LATEST).await.unwrap();
     assert!(read(&log, &topic, 0, &all.end, 100).await.messages.is_empty());
     in_time(block_in_place(|| server.kill().and_then(|()| server.restart())));
 
-    let again = stranger(server.url()).await;
+    let again = plain_client(server.url()).await;
     let row =
         again.query_one("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8", &[]).await.unwrap();
     let after: i64 = row.get(0);
@@ -175,7 +175,7 @@ async fn numbers_are_given_out_again_and_hide_nothing(mut server: Server) -> boo
         return false;
     }
     let both: Vec<_> = records(0, [100]).into_iter().chain(records(1, [200])).collect();
-    // Connections that were cut are not used twice.
+    // Broken connections are not reused.
     let push = async {
         while log.append(&topic, NOW, both.clone()).await.is_err() {
             SystemClock.sleep(Duration::from_millis(20)).await;

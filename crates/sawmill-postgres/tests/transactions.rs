@@ -1,4 +1,4 @@
-//! Pushing and finishing within transactions of the user's own, of tokio-postgres and of sqlx.
+//! Tests of pushing and finishing within the user's own transactions, with tokio-postgres and sqlx.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::any::Any;
@@ -10,9 +10,9 @@ use sqlx::{Connection, PgConnection};
 use tokio_postgres::Client;
 
 mod support;
-use support::{namespace, server, stranger};
+use support::{namespace, plain_client, server};
 
-/// A bank in a schema of its own. Its address is the namespace.
+/// A bank with its own schema. Its address is the namespace.
 struct TableBank {
     mill: Sawmill,
     schema: String,
@@ -24,7 +24,7 @@ impl TableBank {
     }
 
     async fn connect(&self) -> Client {
-        stranger(&server().unwrap()).await
+        plain_client(&server().unwrap()).await
     }
 
     async fn column(&self, sql: String) -> Vec<String> {
@@ -40,11 +40,11 @@ impl TableBank {
         Books { balances, moves: self.column(format!("SELECT id FROM {schema}.move")).await }
     }
 
-    /// What is written for a transfer.
+    /// The statements of a transfer.
     fn moves(&self, message: &Context, transfer: Transfer) -> String {
         let Transfer { from, to, amount } = transfer;
         let (schema, id) = (&self.schema, message.id());
-        // In the order of their numbers, so that no two wait for one another.
+        // Ordered by account number, so two transfers never deadlock.
         let update = |number: u32, amount: i64| {
             (
                 number,
@@ -195,23 +195,23 @@ mod sqlx_transactions {
     sawmill_conformance::bank_suite!(Sqlx);
 }
 
-#[path = "../examples/order.rs"]
+#[path = "../examples/order_postgres.rs"]
 #[allow(unreachable_pub, reason = "it is a program of its own")]
 mod order;
 
-/// The example, on a database of its own.
+/// Runs the example on its own database.
 #[tokio::test]
 async fn f6_an_order_and_its_email() {
     let Some(url) = support::server_for("f6_an_order_and_its_email") else { return };
     let name = format!("shop_{}", namespace().as_str().replace('-', "_"));
-    let admin = stranger(&url).await;
+    let admin = plain_client(&url).await;
     admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
     let (server, _) = url.rsplit_once('/').unwrap();
     assert_eq!(order::run(&format!("{server}/{name}")).await.unwrap(), ["Thank you for a saw"]);
     admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
 }
 
-/// What is refused within a transaction is said as it is elsewhere, whatever the driver.
+/// Errors within a transaction have the same kind as elsewhere, with every driver.
 #[tokio::test]
 async fn what_is_refused_within_a_transaction_has_its_kind() {
     let Some(url) = support::server_for("what_is_refused_within_a_transaction_has_its_kind") else { return };
@@ -225,9 +225,9 @@ async fn what_is_refused_within_a_transaction_has_its_kind() {
         ("CREATE ROLE nobody_#; SET LOCAL ROLE nobody_#", ErrorKind::Invalid, "may not"),
     ] {
         let before = before.replace('#', &namespace().as_str().replace('-', "_"));
-        let mut client = stranger(&url).await;
+        let mut client = plain_client(&url).await;
         let transaction = client.transaction().await.unwrap();
-        // It may be meant to fail.
+        // Some of these statements are meant to fail.
         let _ = transaction.batch_execute(&before).await;
         let ours = push_within(&transaction, &draft).await.unwrap_err();
         let mut connection = PgConnection::connect(&url).await.unwrap();

@@ -352,7 +352,7 @@ function loginPage() {
     event.preventDefault();
     try { await call("POST", "session", { token: field.value }); field.value = ""; await start(); } catch (error) { toast(error.message); }
   } } }, field, el("button", {}, "Log in"));
-  bare("Log in", el("p", {}, "With a token from ", el("code", {}, "sawmill token create --access admin")), form);
+  bare("Log in", el("p", {}, "With an access key from ", el("code", {}, "sawmill key create --access admin")), form);
   field.focus();
 }
 

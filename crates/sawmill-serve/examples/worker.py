@@ -7,7 +7,7 @@ It adds up the numbers in each message of a topic:
     sawmill push sums '[1, 2, 3]'
     python3 worker.py http://127.0.0.1:7171 sums
 
-If the server wants a token, put it into SAWMILL_TOKEN (`sawmill token create --topic sums --access r`).
+If the server wants an access key, put it into SAWMILL_KEY (`sawmill key create --topic sums --access r`).
 """
 
 import argparse
@@ -100,4 +100,4 @@ if __name__ == "__main__":
     parser.add_argument("--group", default="default")
     parser.add_argument("--limit", type=int, help="end after so many messages")
     args = parser.parse_args()
-    work(Sawmill(args.server, args.topic, args.group, os.environ.get("SAWMILL_TOKEN")), args.limit)
+    work(Sawmill(args.server, args.topic, args.group, os.environ.get("SAWMILL_KEY")), args.limit)

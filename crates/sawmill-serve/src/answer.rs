@@ -1,4 +1,4 @@
-//! Answers: JSON, and problems that say what was wrong and what to do.
+//! Builds HTTP responses: JSON for success, and problems that say what was wrong and what to do about it.
 
 use axum::Json;
 use axum::extract::FromRequestParts;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// What a handler returns.
 pub(crate) type Answer<T = Response> = Result<T, Problem>;
 
-/// Why a request was not done.
+/// The reason why a request was refused or failed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Problem {
     #[serde(skip)]
@@ -87,13 +87,13 @@ fn advice(kind: ErrorKind) -> (StatusCode, &'static str) {
     }
 }
 
-/// The body of a request, an object; an empty one is taken as one that says nothing.
+/// Parses the body of a request, which must be a JSON object. An empty body counts as `{}`.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
     let body = body.trim_ascii_start();
     let read = match body.first() {
         None => serde_json::from_slice(b"{}"),
         Some(b'{') => serde_json::from_slice(body),
-        // A list of values in the order of the fields would be taken, too.
+        // Serde would also accept an array with the values in field order.
         Some(_) => serde_json::from_slice(body)
             .and_then(|_: IgnoredAny| Err(serde_json::Error::custom("it is JSON, but not an object"))),
     };
@@ -105,8 +105,8 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
     })
 }
 
-/// What may be left out, but is not nothing: who sends `null` may have lost what was meant.
-pub(crate) fn said<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+/// Deserializes a field that may be absent but not `null`: a client that sends `null` may have lost a value.
+pub(crate) fn not_null<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -114,14 +114,14 @@ where
     T::deserialize(from).map(Some)
 }
 
-/// A whole number, also as those write it who have no other numbers than such with a point: `3.0`.
-pub(crate) fn whole<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+/// Deserializes a whole number. Also accepts `3.0`, because some languages have floating-point numbers only.
+pub(crate) fn whole_number<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
     let number = serde_json::Number::deserialize(from)?;
-    // Beyond this, numbers with a point are not exact.
+    // Above 2^53, floating-point numbers are not exact.
     let rounded =
         number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=2f64.powi(53)).contains(float));
     let whole =
@@ -129,20 +129,20 @@ where
     whole.map(Some).ok_or_else(|| D::Error::custom(format!("{number} cannot be used here")))
 }
 
-/// What is asked for in the query of the URL.
-pub(crate) struct Asked<T>(pub(crate) T);
+/// Parameters from the query string of the URL.
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        asked(&parts.uri)
+        parse_query(&parts.uri)
     }
 }
 
-fn asked<T: DeserializeOwned>(uri: &Uri) -> Result<Asked<T>, Problem> {
+fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<QueryParams<T>, Problem> {
     match axum::extract::Query::try_from_uri(uri) {
-        Ok(axum::extract::Query(asked)) => Ok(Asked(asked)),
+        Ok(axum::extract::Query(params)) => Ok(QueryParams(params)),
         Err(error) => Err(Problem::bad(
             format!("the query cannot be understood: {}", error.body_text()),
             "write the parameters as /openapi.json describes them",
@@ -150,7 +150,7 @@ fn asked<T: DeserializeOwned>(uri: &Uri) -> Result<Asked<T>, Problem> {
     }
 }
 
-/// A count within bounds.
+/// Checks that a count is within bounds.
 pub(crate) fn at_most(name: &str, value: usize, most: usize) -> Answer<usize> {
     if value > most {
         return Err(Problem::bad(format!("{name} is {value}"), format!("give a number from 0 to {most}")));
@@ -158,7 +158,7 @@ pub(crate) fn at_most(name: &str, value: usize, most: usize) -> Answer<usize> {
     Ok(value)
 }
 
-/// A number of seconds within bounds.
+/// Converts a number of seconds that must be within bounds.
 pub(crate) fn seconds(name: &str, value: f64, most: f64) -> Answer<std::time::Duration> {
     let wrong =
         || Problem::bad(format!("{name} is {value}"), format!("give a number of seconds from 0 to {most}"));

@@ -1,5 +1,5 @@
-//! Bodies: read whole before anything is done with them, within limits of length and time, and of memory for all of them
-//! together.
+//! Reads the whole body of a request before its handler runs, within limits for length, time, and the memory
+//! of all bodies together.
 
 use std::sync::Arc;
 
@@ -12,46 +12,52 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::App;
 use crate::answer::{Answer, Problem};
 
-/// How much of a body that is refused is read and dropped, so that its sender gets to hear why.
-const MOST_DROPPED: usize = 64 << 20;
-/// In what pieces memory is counted.
-const PIECE: usize = 1 << 10;
+/// How much of a refused body is read and dropped, so that the client gets to read the refusal.
+const MAX_DROPPED: usize = 64 << 20;
+/// The unit in which memory is counted, in bytes.
+const UNIT: usize = 1 << 10;
 
-/// Room in memory for what is sent to us, or for what is out.
-pub(crate) struct Room {
+/// Memory for received bodies, or for jobs that were handed out.
+pub(crate) struct MemoryBudget {
     free: Arc<Semaphore>,
 }
 
-/// What somebody takes of the room, until it is dropped.
+/// Memory reserved in a budget. Dropping it frees the memory.
 #[derive(Default)]
-pub(crate) struct Place {
-    pieces: usize,
+pub(crate) struct Reservation {
+    units: usize,
     taken: Option<OwnedSemaphorePermit>,
 }
 
-impl Room {
+impl MemoryBudget {
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(bytes.div_ceil(PIECE).min(Semaphore::MAX_PERMITS))) }
+        Self { free: Arc::new(Semaphore::new(bytes.div_ceil(UNIT).min(Semaphore::MAX_PERMITS))) }
     }
 
-    /// Makes a place as large as this. It is false if there is no room: who waited for it would keep what others wait for.
-    pub(crate) fn widen(&self, place: &mut Place, bytes: usize) -> bool {
-        let more = bytes.div_ceil(PIECE).saturating_sub(place.pieces);
+    /// Grows a reservation to this size. Returns false instead of waiting if too little memory is free: a
+    /// waiter would hold memory that other waiters need.
+    pub(crate) fn grow(&self, reservation: &mut Reservation, bytes: usize) -> bool {
+        let more = bytes.div_ceil(UNIT).saturating_sub(reservation.units);
         let Ok(wanted) = u32::try_from(more) else { return false };
         let Ok(permit) = self.free.clone().try_acquire_many_owned(wanted) else { return false };
-        place.pieces += more;
-        match &mut place.taken {
+        reservation.units += more;
+        match &mut reservation.taken {
             Some(taken) => taken.merge(permit),
-            None => place.taken = Some(permit),
+            None => reservation.taken = Some(permit),
         }
         true
     }
 }
 
-/// The whole body, if it is not too long and does not take too long, and its place in memory.
-pub(crate) async fn whole(app: &App, most: usize, headers: &HeaderMap, body: Body) -> Answer<(Bytes, Place)> {
-    let said = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let reading = read(&app.room, most, said.unwrap_or(0), body);
+/// Reads the whole body within the limits for length and time, and returns it with its memory reservation.
+pub(crate) async fn whole(
+    app: &App,
+    most: usize,
+    headers: &HeaderMap,
+    body: Body,
+) -> Answer<(Bytes, Reservation)> {
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let reading = read(&app.memory, most, declared.unwrap_or(0), body);
     let slow = || {
         Problem::new(
             StatusCode::REQUEST_TIMEOUT,
@@ -62,9 +68,14 @@ pub(crate) async fn whole(app: &App, most: usize, headers: &HeaderMap, body: Bod
     app.env.within(app.options.patience, reading).await.ok_or_else(slow)?
 }
 
-async fn read(room: &Room, most: usize, said: usize, mut body: Body) -> Answer<(Bytes, Place)> {
-    let (mut bytes, mut place, mut dropped) = (BytesMut::new(), Place::default(), 0);
-    let mut refusal = (said > most).then(|| too_long(most));
+async fn read(
+    memory: &MemoryBudget,
+    most: usize,
+    declared: usize,
+    mut body: Body,
+) -> Answer<(Bytes, Reservation)> {
+    let (mut bytes, mut reservation, mut dropped) = (BytesMut::new(), Reservation::default(), 0);
+    let mut refusal = (declared > most).then(|| too_long(most));
     while let Some(frame) = body.frame().await {
         let frame = frame
             .map_err(|error| Problem::bad(format!("the body was cut short: {error}"), "send all of it"))?;
@@ -73,21 +84,21 @@ async fn read(room: &Room, most: usize, said: usize, mut body: Body) -> Answer<(
         if refusal.is_none() && length > most {
             refusal = Some(too_long(most));
         }
-        if refusal.is_none() && !room.widen(&mut place, length) {
-            refusal = Some(no_room());
+        if refusal.is_none() && !memory.grow(&mut reservation, length) {
+            refusal = Some(memory_exhausted());
         }
         if refusal.is_none() {
             bytes.extend_from_slice(&data);
             continue;
         }
-        (bytes, place) = Default::default();
+        (bytes, reservation) = Default::default();
         dropped += data.len();
-        if dropped > MOST_DROPPED {
+        if dropped > MAX_DROPPED {
             break;
         }
     }
     match refusal {
-        None => Ok((bytes.freeze(), place)),
+        None => Ok((bytes.freeze(), reservation)),
         Some(refusal) => Err(refusal),
     }
 }
@@ -100,7 +111,7 @@ fn too_long(most: usize) -> Problem {
     )
 }
 
-fn no_room() -> Problem {
+fn memory_exhausted() -> Problem {
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "too much is being sent to this server at once",
@@ -114,23 +125,23 @@ mod tests {
 
     #[test]
     fn all_bodies_together_have_the_room_there_is() {
-        let room = Room::new(10 * PIECE);
-        let (mut one, mut other) = (Place::default(), Place::default());
-        assert!(room.widen(&mut one, 1) && room.widen(&mut one, 6 * PIECE));
-        assert!(room.widen(&mut one, 6 * PIECE), "it is as large already");
-        assert!(room.widen(&mut other, 4 * PIECE) && !room.widen(&mut other, 4 * PIECE + 1));
+        let memory = MemoryBudget::new(10 * UNIT);
+        let (mut one, mut other) = (Reservation::default(), Reservation::default());
+        assert!(memory.grow(&mut one, 1) && memory.grow(&mut one, 6 * UNIT));
+        assert!(memory.grow(&mut one, 6 * UNIT), "it is as large already");
+        assert!(memory.grow(&mut other, 4 * UNIT) && !memory.grow(&mut other, 4 * UNIT + 1));
         drop(one);
-        assert!(room.widen(&mut other, 10 * PIECE) && !room.widen(&mut other, usize::MAX));
+        assert!(memory.grow(&mut other, 10 * UNIT) && !memory.grow(&mut other, usize::MAX));
     }
 
     #[tokio::test]
     async fn who_finds_no_room_is_told_and_leaves_none_taken() {
-        let room = Room::new(4 * PIECE);
-        let body = |pieces: usize| Body::from(vec![b'x'; pieces * PIECE]);
-        let (_, place) = read(&room, usize::MAX, 0, body(3)).await.unwrap();
-        let refused = read(&room, usize::MAX, 0, body(2)).await.err().unwrap();
+        let memory = MemoryBudget::new(4 * UNIT);
+        let body = |units: usize| Body::from(vec![b'x'; units * UNIT]);
+        let (_, reservation) = read(&memory, usize::MAX, 0, body(3)).await.unwrap();
+        let refused = read(&memory, usize::MAX, 0, body(2)).await.err().unwrap();
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
-        drop(place);
-        assert_eq!(read(&room, usize::MAX, 0, body(4)).await.unwrap().0.len(), 4 * PIECE);
+        drop(reservation);
+        assert_eq!(read(&memory, usize::MAX, 0, body(4)).await.unwrap().0.len(), 4 * UNIT);
     }
 }

@@ -1,4 +1,4 @@
-//! Dead letters: searched, looked at, resent and dropped.
+//! Handlers for dead letters: search, show, resend and drop.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use sawmill::{DeadLetter, DeadLetters, MessageId, Which};
+use sawmill::MessageId;
+use sawmill::admin::{DeadLetter, DeadLetters, LetterSelection};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::App;
-use crate::answer::{Answer, Asked, Problem, at_most, read, said};
-use crate::groups;
+use crate::answer::{Answer, Problem, QueryParams, at_most, not_null, read};
 use crate::view::LetterView;
+use crate::{App, groups};
 
-const MOST_LISTED: usize = 1_000;
-/// How many letters are searched through, the oldest first.
-const MOST_SEARCHED: usize = 10_000;
+const MAX_LISTED: usize = 1_000;
+/// The number of letters that a search reads, oldest first.
+const MAX_SEARCHED: usize = 10_000;
 
 type GroupPath = Path<(String, String)>;
 
 async fn open(app: &App, topic: &str, group: &str) -> Answer<DeadLetters> {
     groups::find(app, topic, group).await?;
-    Ok(app.mill.dead_letters(topic, group).await?)
+    Ok(app.mill.admin().dead_letters(topic, group).await?)
 }
 
 #[derive(Deserialize)]
@@ -37,24 +37,24 @@ pub(crate) struct Search {
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Path((topic, group)): GroupPath,
-    Asked(Search { search, limit }): Asked<Search>,
+    QueryParams(Search { search, limit }): QueryParams<Search>,
 ) -> Answer {
-    let limit = at_most("limit", limit.unwrap_or(100), MOST_LISTED)?;
+    let limit = at_most("limit", limit.unwrap_or(100), MAX_LISTED)?;
     let search = search.filter(|text| !text.is_empty());
     let letters = open(&app, &topic, &group).await?;
     let (mut found, mut searched) = (Vec::new(), 0);
     let see = |letter: DeadLetter| {
         searched += 1;
         let letter = LetterView::new(&topic, &group, &letter);
-        if search.as_ref().is_none_or(|text| letter.says(text)) {
+        if search.as_ref().is_none_or(|text| letter.contains_text(text)) {
             found.push(letter.shortened());
         }
-        // One more than is shown says whether there are more.
-        let is_enough = found.len() > limit || searched >= MOST_SEARCHED;
+        // One letter beyond the limit shows that there are more.
+        let is_enough = found.len() > limit || searched >= MAX_SEARCHED;
         if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     letters.each(see).await?;
-    let more = found.len() > limit || searched >= MOST_SEARCHED;
+    let more = found.len() > limit || searched >= MAX_SEARCHED;
     found.truncate(limit);
     Ok(Json(json!({ "letters": found, "more": more })).into_response())
 }
@@ -71,19 +71,19 @@ pub(crate) async fn show(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WhichBody {
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     ids: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     all: Option<bool>,
 }
 
-fn which(body: &Bytes) -> Answer<Which> {
+fn which(body: &Bytes) -> Answer<LetterSelection> {
     match read(body)? {
         WhichBody { ids: Some(ids), all: None } if !ids.is_empty() => {
             let ids: sawmill::Result<Vec<MessageId>> = ids.iter().map(|id| id.parse()).collect();
-            Ok(Which::Ids(ids?))
+            Ok(LetterSelection::Ids(ids?))
         }
-        WhichBody { ids: None, all: Some(true) } => Ok(Which::All),
+        WhichBody { ids: None, all: Some(true) } => Ok(LetterSelection::All),
         _ => Err(Problem::bad(
             "it does not say which letters are meant",
             "send {\"ids\": [\"…\"]} or {\"all\": true}",
@@ -97,8 +97,8 @@ pub(crate) async fn retry(
     body: Bytes,
 ) -> Answer {
     let which = which(&body)?;
-    let resent = open(&app, &topic, &group).await?.resend(which).await?;
-    app.board.forget();
+    let resent = open(&app, &topic, &group).await?.retry(which).await?;
+    app.status_cache.mark_stale();
     Ok(Json(json!({ "topic": topic, "group": group, "resent": resent })).into_response())
 }
 
@@ -109,6 +109,6 @@ pub(crate) async fn drop(
 ) -> Answer {
     let which = which(&body)?;
     let dropped = open(&app, &topic, &group).await?.drop(which).await?;
-    app.board.forget();
+    app.status_cache.mark_stale();
     Ok(Json(json!({ "topic": topic, "group": group, "dropped": dropped })).into_response())
 }

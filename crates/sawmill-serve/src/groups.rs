@@ -1,4 +1,4 @@
-//! Groups: where they stand, who works in them, pausing and replaying.
+//! Handlers for groups: status, workers, pause, resume and replay.
 
 use std::sync::Arc;
 
@@ -6,24 +6,25 @@ use axum::extract::{Path, State};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use bytes::Bytes;
-use sawmill::{GroupName, MessageId, Since, TopicName};
+use sawmill::MessageId;
+use sawmill::admin::ReplayFrom;
+use sawmill::engine::model::{GroupName, TopicName};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::App;
-use crate::answer::{Answer, Asked, Problem, read};
+use crate::answer::{Answer, Problem, QueryParams, read};
 use crate::guard::Caller;
 use crate::push::time;
-use crate::topics;
 use crate::view::WorkerView;
+use crate::{App, topics};
 
 type GroupPath = Path<(String, String)>;
 
-/// A problem if the topic has no such group.
+/// Returns a problem if the topic has no such group.
 pub(crate) async fn find(app: &App, topic: &str, group: &str) -> Answer<()> {
     topics::find(&app.mill, topic).await?;
     let group: GroupName = group.parse()?;
-    if app.mill.groups(topic).await?.contains(&group) {
+    if app.mill.admin().groups(topic).await?.contains(&group) {
         return Ok(());
     }
     Err(Problem::not_found(
@@ -34,13 +35,13 @@ pub(crate) async fn find(app: &App, topic: &str, group: &str) -> Answer<()> {
 
 pub(crate) async fn list(State(app): State<Arc<App>>, Path(topic): Path<String>) -> Answer {
     topics::find(&app.mill, &topic).await?;
-    let reports = app.board.reports(|name| name == topic).await?;
+    let reports = app.status_cache.reports(|name| name == topic).await?;
     Ok(Json(json!({ "groups": reports })).into_response())
 }
 
 pub(crate) async fn show(State(app): State<Arc<App>>, Path((topic, group)): GroupPath) -> Answer {
     find(&app, &topic, &group).await?;
-    let reports = app.board.reports(|name| name == topic).await?;
+    let reports = app.status_cache.reports(|name| name == topic).await?;
     match reports.into_iter().find(|report| report.is_of(&group)) {
         Some(report) => Ok(Json(report).into_response()),
         None => {
@@ -50,7 +51,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path((topic, group)): Grou
 }
 
 pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Answer {
-    let reports = app.board.reports(|topic| caller.sees(topic)).await?;
+    let reports = app.status_cache.reports(|topic| caller.sees(topic)).await?;
     Ok(Json(json!({ "groups": reports })).into_response())
 }
 
@@ -64,21 +65,21 @@ pub(crate) struct Workers {
 pub(crate) async fn workers(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<Workers>,
+    QueryParams(query): QueryParams<Workers>,
 ) -> Answer {
-    if let Some(topic) = &asked.topic {
+    if let Some(topic) = &query.topic {
         topic.parse::<TopicName>()?;
     }
-    let mut members = match &asked.group {
-        Some(group) => app.mill.members(group).await?,
-        None => app.mill.all_members().await?,
+    let mut members = match &query.group {
+        Some(group) => app.mill.admin().workers(group).await?,
+        None => app.mill.admin().all_workers().await?,
     };
     for member in &mut members {
         member.topics.retain(|topic| caller.sees(topic));
         member.running.retain(|running| caller.sees(&running.topic));
     }
     members.retain(|member| !member.topics.is_empty());
-    if let Some(topic) = &asked.topic {
+    if let Some(topic) = &query.topic {
         members.retain(|member| member.topics.contains(topic));
     }
     let workers: Vec<WorkerView> = members.into_iter().map(WorkerView::from).collect();
@@ -86,14 +87,14 @@ pub(crate) async fn workers(
 }
 
 pub(crate) async fn pause(State(app): State<Arc<App>>, Path((topic, group)): GroupPath) -> Answer {
-    app.mill.pause(&topic, &group).await?;
-    app.board.forget();
+    app.mill.admin().pause(&topic, &group).await?;
+    app.status_cache.mark_stale();
     Ok(Json(json!({ "topic": topic, "group": group, "paused": true })).into_response())
 }
 
 pub(crate) async fn resume(State(app): State<Arc<App>>, Path((topic, group)): GroupPath) -> Answer {
-    app.mill.resume(&topic, &group).await?;
-    app.board.forget();
+    app.mill.admin().resume(&topic, &group).await?;
+    app.status_cache.mark_stale();
     Ok(Json(json!({ "topic": topic, "group": group, "paused": false })).into_response())
 }
 
@@ -110,11 +111,11 @@ pub(crate) async fn replay(
 ) -> Answer {
     let Replay { from } = read(&body)?;
     let since = match from.as_str() {
-        "start" => Since::Start,
-        "now" => Since::Now,
+        "start" => ReplayFrom::Start,
+        "now" => ReplayFrom::Now,
         text => match text.parse::<MessageId>() {
-            Ok(id) => Since::Id(id),
-            Err(_) => Since::Time(time("from", text).map_err(|_| {
+            Ok(id) => ReplayFrom::Id(id),
+            Err(_) => ReplayFrom::Time(time("from", text).map_err(|_| {
                 Problem::bad(
                     format!("{text:?} is no place"),
                     "write start, now, a time like 2026-11-15T08:00:00Z, or the id of a message",
@@ -123,8 +124,8 @@ pub(crate) async fn replay(
         },
     };
     find(&app, &topic, &group).await?;
-    app.mill.seek(&topic, &group, since).await?;
-    app.board.forget();
-    let waiting = app.mill.status(&topic, &group).await?.waiting;
+    app.mill.admin().replay(&topic, &group, since).await?;
+    app.status_cache.mark_stale();
+    let waiting = app.mill.admin().status(&topic, &group).await?.waiting;
     Ok(Json(json!({ "topic": topic, "group": group, "from": from, "waiting": waiting })).into_response())
 }

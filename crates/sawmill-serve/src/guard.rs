@@ -1,4 +1,4 @@
-//! Who is at the door, and whether they may: before any handler sees a request.
+//! Access control: checks every request before its handler runs.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,18 +9,19 @@ use axum::extract::{RawPathParams, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use sawmill::{Access, Grant};
+use sawmill::admin::{Access, AccessKey};
 
 use crate::answer::{Answer, Problem};
 use crate::session::{COOKIE, CSRF_HEADER, cookie};
 use crate::{App, Door, body, secret};
 
-/// Longer than the longest wait of a pull.
+/// The maximum time for an answer. Longer than the longest wait of a pull.
 const LONGEST_ANSWER: std::time::Duration = std::time::Duration::from_secs(90);
-/// The most bytes of a body that anybody may send who has no token.
-const MOST_OF_STRANGERS: usize = 4 << 10;
+/// The maximum body size for callers without an access key, in bytes.
+const MAX_UNAUTHENTICATED: usize = 4 << 10;
 
-/// What everything that is answered says to browsers: nothing from elsewhere, no scripts but the page's own, no frames.
+/// Headers of every response. They make browsers load nothing from other sites, run only the page's own
+/// scripts, and refuse frames.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -35,54 +36,54 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// Where a request came from.
+/// The address that a request came from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
-    /// The door is open.
+    /// Anybody, because no access keys exist yet.
     Anybody,
-    /// The holder of a token.
-    Holder(Arc<Grant>),
-    /// Nobody we know.
-    Stranger,
+    /// The holder of an access key.
+    KeyHolder(Arc<AccessKey>),
+    /// A caller without a valid access key.
+    Unauthenticated,
 }
 
 impl Caller {
-    /// True if they may do this on this topic; without a topic, on whatever topics they may.
+    /// Returns true if the caller has this access to the topic. Without a topic: to any topic at all.
     pub(crate) fn may(&self, access: Access, topic: Option<&str>) -> bool {
         match self {
             Caller::Anybody => true,
-            Caller::Holder(grant) => match topic {
-                Some(_) => grant.allows(access, topic),
-                None => grant.access.covers(access),
+            Caller::KeyHolder(access_key) => match topic {
+                Some(_) => access_key.allows(access, topic),
+                None => access_key.access.covers(access),
             },
-            Caller::Stranger => false,
+            Caller::Unauthenticated => false,
         }
     }
 
-    /// True if they may see this topic.
+    /// Returns true if the caller may read this topic.
     pub(crate) fn sees(&self, topic: &str) -> bool {
         self.may(Access::Read, Some(topic))
     }
 }
 
-/// What a route needs its caller to have.
+/// The access that a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing.
     Nothing,
-    /// This access: to the topic in the path, if there is one.
+    /// This access, to the topic in the path if it names one.
     Access(Access),
     /// This access to all topics.
     Everywhere(Access),
 }
 
-/// The outer door, for every request: hosts, sites, callers and their rates.
-pub(crate) async fn door(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    let mut response = match enter(&app, &mut request).await {
+/// Middleware around all routes: checks host, origin, caller and rate.
+pub(crate) async fn authenticate(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let mut response = match check_request(&app, &mut request).await {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
@@ -92,21 +93,21 @@ pub(crate) async fn door(State(app): State<Arc<App>>, mut request: Request, next
     response
 }
 
-async fn enter(app: &App, request: &mut Request) -> Answer<()> {
+async fn check_request(app: &App, request: &mut Request) -> Answer<()> {
     let host = check_host(&app.options.hosts, request)?;
     if !is_safe(request.method()) {
         check_site(&app.options.hosts, request.headers(), &host)?;
     }
     let peer = request.extensions().get::<Peer>().map_or_else(|| "all".to_owned(), |peer| peer.0.to_string());
     let caller = caller(app, request.method(), request.headers(), &peer).await?;
-    if let Caller::Holder(grant) = &caller {
-        take(app, &format!("token {}", grant.id))?;
+    if let Caller::KeyHolder(access_key) = &caller {
+        limit_rate(app, &format!("token {}", access_key.id))?;
     }
     request.extensions_mut().insert(caller);
     Ok(())
 }
 
-fn take(app: &App, bucket: &str) -> Answer<()> {
+fn limit_rate(app: &App, bucket: &str) -> Answer<()> {
     if app.rates.take(bucket) {
         return Ok(());
     }
@@ -117,15 +118,16 @@ fn take(app: &App, bucket: &str) -> Answer<()> {
     ))
 }
 
-/// The inner door, for each route: what it needs, and the whole body before its handler runs.
-pub(crate) async fn admit(
+/// Middleware of each route: checks the access it needs, and reads the whole body before the handler runs.
+pub(crate) async fn authorize(
     State((app, need)): State<(Arc<App>, Need)>,
     request: Request,
     next: Next,
 ) -> Response {
-    match admitted(&app, need, request).await {
-        // Its body has a place in memory until it is answered, or for as long as its handler keeps it.
-        Ok((request, _place)) => match app.env.within(LONGEST_ANSWER, next.run(request)).await {
+    match check_route(&app, need, request).await {
+        // The body's memory stays reserved until the answer is complete, or longer if the handler keeps the
+        // reservation.
+        Ok((request, _reservation)) => match app.env.within(LONGEST_ANSWER, next.run(request)).await {
             Some(response) => response,
             None => Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -138,26 +140,30 @@ pub(crate) async fn admit(
     }
 }
 
-async fn admitted(app: &App, need: Need, mut request: Request) -> Answer<(Request, Arc<body::Place>)> {
+async fn check_route(
+    app: &App,
+    need: Need,
+    mut request: Request,
+) -> Answer<(Request, Arc<body::Reservation>)> {
     let params: RawPathParams = request.extract_parts().await.map_err(|_| {
         Problem::bad("the path is no text", "write names with letters, digits, '.', '_' and '-'")
     })?;
     let topic = params.iter().find(|(name, _)| *name == "topic").map(|(_, value)| value.to_owned());
-    let caller = request.extensions().get::<Caller>().unwrap_or(&Caller::Stranger);
+    let caller = request.extensions().get::<Caller>().unwrap_or(&Caller::Unauthenticated);
     check_need(caller, need, topic.as_deref())?;
     if is_safe(request.method()) {
         return Ok((request, Arc::default()));
     }
     check_content(request.headers())?;
     let most = match need {
-        Need::Nothing => app.options.most_bytes.min(MOST_OF_STRANGERS),
+        Need::Nothing => app.options.most_bytes.min(MAX_UNAUTHENTICATED),
         _ => app.options.most_bytes,
     };
     let (mut parts, body) = request.into_parts();
-    let (body, place) = body::whole(app, most, &parts.headers, body).await?;
-    let place = Arc::new(place);
-    parts.extensions.insert(place.clone());
-    Ok((Request::from_parts(parts, Body::from(body)), place))
+    let (body, reservation) = body::whole(app, most, &parts.headers, body).await?;
+    let reservation = Arc::new(reservation);
+    parts.extensions.insert(reservation.clone());
+    Ok((Request::from_parts(parts, Body::from(body)), reservation))
 }
 
 fn check_need(caller: &Caller, need: Need, topic: Option<&str>) -> Answer<()> {
@@ -165,30 +171,30 @@ fn check_need(caller: &Caller, need: Need, topic: Option<&str>) -> Answer<()> {
         Need::Nothing => return Ok(()),
         Need::Access(access) => (access, caller.may(access, topic)),
         Need::Everywhere(access) => {
-            let is_wide = !matches!(caller, Caller::Holder(grant) if grant.topic.is_some());
+            let is_wide = !matches!(caller, Caller::KeyHolder(access_key) if access_key.topic.is_some());
             (access, is_wide && caller.may(access, None))
         }
     };
     match caller {
         _ if is_enough => Ok(()),
-        Caller::Stranger => Err(Problem::new(
+        Caller::Unauthenticated => Err(Problem::new(
             StatusCode::UNAUTHORIZED,
             "this needs a token",
-            "send `Authorization: Bearer TOKEN`; `sawmill token create` makes one",
+            "send `Authorization: Bearer TOKEN`; `sawmill key create` makes one",
         )),
         _ => {
             let on = topic.map_or_else(String::new, |topic| format!(" on topic {topic}"));
             Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 format!("this token does not allow {access}{on}"),
-                "use another token; `sawmill token list` shows what each is for",
+                "use another access key; `sawmill key list` shows what each is for",
             ))
         }
     }
 }
 
-/// The name the server was called by, which has to be one of its own: a page of another site that has its name lead here is
-/// of that site still.
+/// Returns the host name the server was called by, which must be one of its own. In DNS rebinding, a page of
+/// another site has its own name resolve to this server; the browser still sends that name.
 fn check_host(allowed: &[String], request: &Request) -> Answer<String> {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
@@ -217,8 +223,8 @@ fn name_of(host: &str) -> &str {
     }
 }
 
-/// Refuses changes that a page of another site has a browser ask for. A proxy may have called the server by its address, while the browser
-/// knows it by one of its names.
+/// Refuses changes that a page of another site makes through a browser. Allowed names count as well as the
+/// `Host` header: a proxy may have called the server by its address, while the browser knows it by name.
 fn check_site(allowed: &[String], headers: &HeaderMap, host: &str) -> Answer<()> {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     let is_elsewhere = |origin: &str| {
@@ -237,7 +243,7 @@ fn check_site(allowed: &[String], headers: &HeaderMap, host: &str) -> Answer<()>
     Ok(())
 }
 
-/// Refuses what an HTML form can send.
+/// Refuses the content types that an HTML form can send.
 fn check_content(headers: &HeaderMap) -> Answer<()> {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
@@ -253,35 +259,36 @@ fn check_content(headers: &HeaderMap) -> Answer<()> {
 
 async fn caller(app: &App, method: &Method, headers: &HeaderMap, peer: &str) -> Answer<Caller> {
     if app.door().await? == Door::Open {
-        take(app, peer)?;
+        limit_rate(app, peer)?;
         check_direct(headers)?;
         return Ok(Caller::Anybody);
     }
     let bearer = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
     let cookie = cookie(headers, COOKIE);
-    let token = match (bearer, cookie) {
-        (Some(bearer), _) => bearer.split_once(' ').map_or("", |(scheme, token)| {
-            if scheme.eq_ignore_ascii_case("bearer") { token.trim() } else { "" }
+    let credential = match (bearer, cookie) {
+        (Some(bearer), _) => bearer.split_once(' ').map_or("", |(scheme, credential)| {
+            if scheme.eq_ignore_ascii_case("bearer") { credential.trim() } else { "" }
         }),
         (None, Some(cookie)) => cookie,
         (None, None) => {
-            take(app, peer)?;
-            return Ok(Caller::Stranger);
+            limit_rate(app, peer)?;
+            return Ok(Caller::Unauthenticated);
         }
     };
-    // Who tries out tokens does not get to ask the store more often than others, and keeps nobody out whose token was good.
+    // Guessing keys is limited per address, so that it does not add load to the store. The limit is separate,
+    // so that it does not lock out callers whose key was valid.
     let tries = format!("tries {peer}");
-    let is_known = app.tokens.knows(token);
+    let is_known = app.access_keys.was_valid(credential);
     if !is_known {
-        take(app, &tries)?;
+        limit_rate(app, &tries)?;
     }
-    let Some(grant) = app.tokens.check(token).await? else {
+    let Some(access_key) = app.access_keys.check(credential).await? else {
         return match bearer {
-            None => Ok(Caller::Stranger),
+            None => Ok(Caller::Unauthenticated),
             Some(_) => Err(Problem::new(
                 StatusCode::UNAUTHORIZED,
                 "this token is not known, or was revoked",
-                "check it; `sawmill token create` makes a new one",
+                "check it; `sawmill key create` makes a new one",
             )),
         };
     };
@@ -289,12 +296,13 @@ async fn caller(app: &App, method: &Method, headers: &HeaderMap, peer: &str) -> 
         app.rates.give_back(&tries);
     }
     if bearer.is_none() && !is_safe(method) {
-        check_csrf(headers, token)?;
+        check_csrf(headers, credential)?;
     }
-    Ok(Caller::Holder(Arc::new(grant)))
+    Ok(Caller::KeyHolder(Arc::new(access_key)))
 }
 
-/// Where everybody is let in who can use this machine, a proxy on it would let in the world.
+/// Refuses requests that a proxy passed on. While no access keys exist, every local program is let in, and a
+/// proxy on this machine would let in everybody.
 fn check_direct(headers: &HeaderMap) -> Answer<()> {
     let is_passed_on = |name: &HeaderName| {
         matches!(name.as_str(), "forwarded" | "via" | "x-real-ip")
@@ -304,14 +312,15 @@ fn check_direct(headers: &HeaderMap) -> Answer<()> {
     Err(Problem::new(
         StatusCode::FORBIDDEN,
         format!("this came through a proxy, as its header {name} says, and there are no tokens yet"),
-        "make a token with `sawmill token create --access admin` and send it: without one, only programs on the same machine are let in",
+        "make an access key with `sawmill key create --access admin` and send it: without one, only programs on the same machine are let in",
     ))
 }
 
-/// A cookie is sent by the browser whoever asks; this header by the page alone.
-fn check_csrf(headers: &HeaderMap, token: &str) -> Answer<()> {
+/// Checks the CSRF header. A browser sends the cookie with any site's request, but only the page itself can
+/// send this header.
+fn check_csrf(headers: &HeaderMap, credential: &str) -> Answer<()> {
     let given = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if secret::same(given, &secret::csrf(token)) {
+    if secret::same(given, &secret::csrf(credential)) {
         return Ok(());
     }
     Err(Problem::new(

@@ -1,9 +1,10 @@
-//! Sawmill over HTTP: an API for other languages, a page for operators, and metrics, on any store.
+//! Serves Sawmill over HTTP on any store: an API for other languages, a page for operators, and metrics.
 //!
-//! A [`Server`] makes an axum [`Router`] that a service can embed, and can listen by itself:
+//! A [`Server`] makes an axum [`Router`] for embedding in a service. It can also listen by itself:
 //!
 //! ```no_run
-//! use sawmill::{Sawmill, env::Env};
+//! use sawmill::Sawmill;
+//! use sawmill::engine::runtime::Env;
 //! use sawmill_serve::{Options, Server};
 //! use tokio_util::sync::CancellationToken;
 //!
@@ -15,28 +16,31 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Who may do what
+//! # Access control
 //!
-//! With [`Door::Open`] everybody who reaches the address may do everything, until the first token is made: for loopback alone,
-//! and not behind a proxy, of which only what it marks as passed on is refused. With [`Door::Tokens`] each
-//! request needs a token, made by [`secret::create`] or `sawmill token create`: as `Authorization: Bearer …`, or in the
-//! cookie that the page's login sets. The store keeps a digest of it. Whatever the door, requests that come from other sites
-//! through somebody's browser are refused: by their `Host` (names that were not allowed, which is how DNS rebinding looks), by
-//! their `Origin`, and by the type of their content; and a change that a cookie allows needs the page's own header, too.
+//! [`Door::Open`] lets in everybody who reaches the address, until the first access key is created. It is
+//! meant for loopback only. Do not put it behind a proxy: the server refuses only requests that the proxy
+//! marks as forwarded.
+//!
+//! With [`Door::Tokens`], each request needs an access key, made by [`secret::create`] or `sawmill key
+//! create`. It is sent as `Authorization: Bearer …`, or in the cookie that the page's login sets. The store
+//! keeps a digest of it.
+//!
+//! In both modes, requests that another site makes through a browser are refused: by their `Host` (a name
+//! that was not allowed is a sign of DNS rebinding), by their `Origin`, and by their content type. A change
+//! that is authorized by a cookie also needs a header that only the page sends.
 //!
 //! # Working over HTTP
 //!
-//! A pull is answered by a worker in this process, one for each topic, group and set of rules that is asked for; see
-//! `jobs.rs`. What was handed out has to be answered in time, or it is run again. The document at `/openapi.json` says the rest.
+//! A worker in this process answers pulls: one for each topic, group and set of settings; see `jobs.rs`. A
+//! job that is not answered in time is run again. `/openapi.json` describes the whole API.
 
 mod answer;
-mod board;
 mod body;
 mod dead;
 mod events;
 mod groups;
 mod guard;
-mod impatient;
 mod jobs;
 mod listen;
 mod metrics;
@@ -47,62 +51,68 @@ mod rate;
 mod routes;
 pub mod secret;
 mod session;
+mod status_cache;
 mod topics;
 mod view;
+mod write_timeout;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Router;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Producer, Sawmill};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use board::Board;
-use body::Room;
+use body::MemoryBudget;
 use jobs::Jobs;
 use metrics::Health;
 use rate::Rates;
-use secret::Tokens;
+use secret::AccessKeys;
+use status_cache::StatusCache;
 
-/// The description of the API, as OpenAPI 3.1 has it.
+/// The API description in OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
-/// Who is let in.
+/// Which callers are let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// Everybody who reaches the address, as long as the store has no tokens: for loopback alone. What a proxy marks as
-    /// passed on is refused, as it speaks for others; but not every proxy does.
+    /// Everybody who reaches the address, as long as the store has no access keys: for loopback only.
+    /// Requests that a proxy marks as forwarded are refused, because they come from elsewhere. Not every
+    /// proxy marks them.
     Open,
-    /// Those who have a token.
+    /// Callers with an access key.
     Tokens,
 }
 
-/// What a server goes by.
+/// Settings of a server.
 #[derive(Clone)]
 pub struct Options {
-    /// Who is let in.
+    /// Which callers are let in.
     pub door: Door,
-    /// Names by which the server may be called, beside `localhost` and bare addresses.
+    /// Names the server may be called by, besides `localhost` and IP addresses.
     pub hosts: Vec<String>,
-    /// The most bytes of a request's body.
+    /// The maximum body size of a request, in bytes.
     pub most_bytes: usize,
-    /// The most bytes of the bodies of all requests that are under way; at least as many as one may have.
+    /// The maximum total size of all bodies being processed, in bytes. At least `most_bytes`.
     pub most_bytes_together: usize,
-    /// The most requests in a second of each token, and of each address without one; twice as many in a burst.
+    /// The maximum requests per second, for each access key and for each address without one. A burst may be
+    /// twice as large.
     pub most_per_second: u32,
-    /// How long a request may take to arrive.
+    /// The maximum time for a request to arrive.
     pub patience: Duration,
-    /// How long an answer may wait for a client that does not take it. A slow one is let be as long as it takes 32 KiB a second.
+    /// The maximum time to wait for a client that does not read its response. A client that reads at least 32
+    /// KiB a second is never disconnected.
     pub write_patience: Duration,
-    /// The most connections at once.
+    /// The maximum number of open connections.
     pub most_connections: usize,
-    /// The cookie is for encrypted connections alone: for servers behind one that encrypts.
+    /// Marks the cookie as `Secure`: for servers behind a proxy that terminates TLS.
     pub secure_cookies: bool,
-    /// What this process counts, in the text format of Prometheus; the server adds where every group stands.
+    /// Renders this process's metrics in the Prometheus text format. The server adds the status of every
+    /// group.
     pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
@@ -123,90 +133,92 @@ impl Default for Options {
     }
 }
 
-/// Serves a store. Clones share what it holds; when the last of them is gone, its workers stop.
+/// Serves a store. Clones share its state; when the last one is dropped, its workers stop.
 #[derive(Clone)]
 pub struct Server {
     app: Arc<App>,
 }
 
-/// What all requests share.
+/// State shared by all requests.
 struct App {
     mill: Sawmill,
     env: Env,
     options: Options,
-    tokens: Tokens,
+    access_keys: AccessKeys,
     rates: Rates,
-    board: Board,
+    status_cache: StatusCache,
     jobs: Jobs,
-    /// One for each topic that is pushed to, so that pushes that come together are written together.
+    /// One producer per topic, which batches concurrent pushes.
     producers: Mutex<BTreeMap<String, Producer>>,
-    /// Room for those who watch.
+    /// Permits for open event streams.
     watchers: Arc<Semaphore>,
-    /// Room for bodies.
-    room: Room,
+    /// Memory for bodies.
+    memory: MemoryBudget,
     health: Health,
-    /// Those who wait are sent away.
+    /// Cancelled when the server stops, to end waiting requests.
     closing: CancellationToken,
 }
 
 impl App {
-    /// Who is let in now: the first token that is made closes an open door.
+    /// Returns which callers are let in now. The first access key closes an open server.
     async fn door(&self) -> sawmill::Result<Door> {
         match self.options.door {
-            Door::Open if !self.tokens.exist().await? => Ok(Door::Open),
+            Door::Open if !self.access_keys.exist().await? => Ok(Door::Open),
             _ => Ok(Door::Tokens),
         }
     }
 }
 
-/// The most who watch the page at once.
-const MOST_WATCHERS: usize = 100;
+/// The maximum number of open event streams.
+const MAX_WATCHERS: usize = 100;
 
 impl Server {
-    /// A server of this store. To be called on a tokio runtime.
+    /// Creates a server for this store. Must be called on a tokio runtime.
     pub fn new(mill: Sawmill, env: Env, options: Options) -> Self {
         let app = Arc::new(App {
             jobs: Jobs::new(mill.clone(), env.clone()),
-            board: Board::new(mill.clone(), env.clone()),
-            tokens: Tokens::new(mill.clone(), env.clone()),
+            status_cache: StatusCache::new(mill.clone(), env.clone()),
+            access_keys: AccessKeys::new(mill.clone(), env.clone()),
             rates: Rates::new(env.clone(), options.most_per_second),
             producers: Mutex::default(),
-            watchers: Arc::new(Semaphore::new(MOST_WATCHERS)),
-            room: Room::new(options.most_bytes_together.max(options.most_bytes)),
+            watchers: Arc::new(Semaphore::new(MAX_WATCHERS)),
+            memory: MemoryBudget::new(options.most_bytes_together.max(options.most_bytes)),
             health: Health::default(),
             closing: CancellationToken::new(),
             mill,
             env,
             options,
         });
-        app.env.spawn(jobs::look_after(Arc::downgrade(&app)));
+        app.env.spawn(jobs::maintain(Arc::downgrade(&app)));
         Self { app }
     }
 
-    /// Everything that is served, to be embedded in a service. Rates are then counted for all callers without a token together.
+    /// Returns a router for embedding in a service. All callers without an access key then share one rate
+    /// limit.
     pub fn router(&self) -> Router {
         routes::router(self.app.clone())
     }
 
-    /// The methods, in small letters, and the paths of everything that is served.
+    /// Returns the lower-case method and path of every route.
     pub fn routes() -> Vec<(&'static str, &'static str)> {
         routes::names()
     }
 
-    /// Answers whoever connects, until `stop` is cancelled; then ends what is under way and gives back what was pulled.
+    /// Serves connections until `stop` is cancelled. Then finishes requests in progress and gives back pulled
+    /// jobs.
     pub async fn listen(&self, listener: TcpListener, stop: CancellationToken) {
         listen::run(&self.app, self.router(), listener, stop).await;
         self.close().await;
     }
 
-    /// Sends away those who wait, and gives back what was pulled and not answered.
+    /// Ends waiting requests and gives back pulled jobs that were not answered.
     pub async fn close(&self) {
         self.app.closing.cancel();
         self.app.jobs.close().await;
     }
 }
 
-/// What a lock guards is whole also after a panic: each change is one step.
+/// Locks a mutex, ignoring poison: each change is a single step, so a panic leaves no partial change.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,4 +1,4 @@
-//! Connections: accepted within limits of number and time, ended when the server stops.
+//! Accepts connections within limits for number and time, and closes them when the server stops.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,26 +19,27 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::guard::Peer;
-use crate::impatient::Impatient;
+use crate::write_timeout::WriteTimeout;
 use crate::{App, locked};
 
-/// How long to wait when no connection could be accepted, for want of files, say.
-const BREATHER: Duration = Duration::from_millis(100);
-/// How long what is under way may take when the server stops.
+/// The delay after a failed accept, for example when the process is out of file descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// How long requests in progress may take when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
-/// The most bytes of the head of a request.
-const MOST_HEAD: usize = 32 << 10;
+/// The maximum size of a request's head, in bytes.
+const MAX_HEAD: usize = 32 << 10;
 
-/// How many connections each address has.
+/// The number of connections of each address.
 type Peers = Mutex<HashMap<IpAddr, usize>>;
 
-/// One connection of an address. Nobody gets all that there are, so that one address alone cannot keep all others out.
-struct Counted {
+/// A counted connection of an address. The count per address is limited below the total, so that one address
+/// cannot lock out all others.
+struct PeerConnection {
     peers: Arc<Peers>,
     peer: IpAddr,
 }
 
-impl Counted {
+impl PeerConnection {
     fn new(peers: &Arc<Peers>, peer: IpAddr, most: usize) -> Option<Self> {
         let mut counts = locked(peers);
         let count = counts.entry(peer).or_default();
@@ -50,7 +51,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for PeerConnection {
     fn drop(&mut self) {
         let mut counts = locked(&self.peers);
         if let Entry::Occupied(mut count) = counts.entry(self.peer) {
@@ -64,12 +65,12 @@ impl Drop for Counted {
 
 pub(crate) async fn run(app: &Arc<App>, router: Router, listener: TcpListener, stop: CancellationToken) {
     let most = app.options.most_connections;
-    let places = Arc::new(Semaphore::new(most));
+    let permits = Arc::new(Semaphore::new(most));
     let (peers, most_of_one) = (Arc::default(), (most - most / 4).max(1));
     loop {
         let accepted = async {
-            let place = places.clone().acquire_owned().await.ok()?;
-            Some((listener.accept().await, place))
+            let permit = permits.clone().acquire_owned().await.ok()?;
+            Some((listener.accept().await, permit))
         };
         let accepted = tokio::select! {
             biased;
@@ -78,43 +79,44 @@ pub(crate) async fn run(app: &Arc<App>, router: Router, listener: TcpListener, s
         };
         match accepted {
             None => break,
-            Some((Ok((stream, peer)), place)) => {
-                // Who has all that one may have is hung up on.
-                let Some(of_peer) = Counted::new(&peers, peer.ip(), most_of_one) else { continue };
-                let talk = talk(app.clone(), router.clone(), stream, Peer(peer.ip()), stop.clone());
+            Some((Ok((stream, peer)), permit)) => {
+                // An address at its limit is disconnected.
+                let Some(of_peer) = PeerConnection::new(&peers, peer.ip(), most_of_one) else { continue };
+                let serving =
+                    serve_client(app.clone(), router.clone(), stream, Peer(peer.ip()), stop.clone());
                 app.env.spawn(async move {
-                    talk.await;
-                    // The next client may have the same address.
+                    serving.await;
+                    // The count goes before the permit: the next client may have the same address.
                     drop(of_peer);
-                    drop(place);
+                    drop(permit);
                 });
             }
             Some((Err(error), _)) => {
                 tracing::debug!(%error, "a connection could not be accepted");
-                app.env.sleep(BREATHER).await;
+                app.env.sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
     app.closing.cancel();
     let all = u32::try_from(most).unwrap_or(u32::MAX);
-    let _ = app.env.within(GRACE, places.acquire_many(all)).await;
+    let _ = app.env.within(GRACE, permits.acquire_many(all)).await;
 }
 
-async fn talk(app: Arc<App>, router: Router, stream: TcpStream, peer: Peer, stop: CancellationToken) {
+async fn serve_client(app: Arc<App>, router: Router, stream: TcpStream, peer: Peer, stop: CancellationToken) {
     let answer = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         router.clone().call(request)
     });
-    let taken = Impatient::new(stream, app.env.clone(), app.options.write_patience);
+    let stream = WriteTimeout::new(stream, app.env.clone(), app.options.write_patience);
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(app.options.patience)
-            .max_buf_size(MOST_HEAD)
-            .serve_connection(TokioIo::new(taken), answer)
+            .max_buf_size(MAX_HEAD)
+            .serve_connection(TokioIo::new(stream), answer)
     );
-    // Who hangs up early, or says nothing, has no answer; nobody else is the worse for it.
+    // A connection error, such as an early hang-up or a missing request, concerns only this client.
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
@@ -131,12 +133,13 @@ mod tests {
     fn q21_no_address_gets_all_connections() {
         let peers = Arc::<Peers>::default();
         let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
-        let mut held: Vec<Counted> = (0..3).filter_map(|_| Counted::new(&peers, one, 3)).collect();
+        let mut held: Vec<PeerConnection> =
+            (0..3).filter_map(|_| PeerConnection::new(&peers, one, 3)).collect();
         assert_eq!(held.len(), 3);
-        assert!(Counted::new(&peers, one, 3).is_none(), "it has all that one may have");
-        assert!(Counted::new(&peers, other, 3).is_some(), "others get some");
+        assert!(PeerConnection::new(&peers, one, 3).is_none(), "it has all that one may have");
+        assert!(PeerConnection::new(&peers, other, 3).is_some(), "others get some");
         held.pop();
-        assert!(Counted::new(&peers, one, 3).is_some(), "what is given back can be had again");
+        assert!(PeerConnection::new(&peers, one, 3).is_some(), "what is given back can be had again");
         drop(held);
         assert!(locked(&peers).is_empty(), "nobody is remembered");
     }

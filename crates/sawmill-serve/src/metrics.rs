@@ -1,5 +1,5 @@
-//! For monitoring: what this process counts and where every group stands, in the text format of Prometheus; and whether the
-//! store answers.
+//! Serves monitoring: the process's metrics and the status of every group in the Prometheus text format, and
+//! a health check.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use sawmill::GroupReport;
-use sawmill::clock::Moment;
-use sawmill::observe::metric;
+use sawmill::admin::GroupReport;
+use sawmill::engine::runtime::Moment;
+use sawmill::telemetry::metric;
 use serde_json::json;
 
 use crate::App;
 use crate::answer::{Answer, Problem};
 
-/// A gauge: its name, what it says, and its value for a group.
+/// A gauge: its name, its help text, and its value for a group.
 type Gauge = (&'static str, &'static str, fn(&GroupReport) -> f64);
 
 const GAUGES: &[Gauge] = &[
@@ -34,10 +34,9 @@ const GAUGES: &[Gauge] = &[
 ];
 
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Answer {
-    let rows = app.board.reports(|_| true).await?;
+    let rows = app.status_cache.reports(|_| true).await?;
     let mut text = app.options.metrics.as_ref().map_or_else(String::new, |render| render());
     for (name, what, value) in GAUGES {
-        // Writing to a string cannot fail.
         let _ = writeln!(text, "# HELP {name} {what}\n# TYPE {name} gauge");
         for row in &rows {
             let (topic, group) = (&row.report.topic, row.report.group.as_deref().unwrap_or_default());
@@ -48,32 +47,32 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Answer {
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
-/// How long an answer of the store is good for.
-const FRESH: Duration = Duration::from_secs(1);
+/// How long a health check result is reused.
+const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// When the store was last asked whether it answers, and whether it did.
+/// The time and result of the last health check.
 #[derive(Default)]
 pub(crate) struct Health(tokio::sync::Mutex<Option<(Moment, bool)>>);
 
 impl Health {
-    /// Anybody may ask this, so it is the same question to the store for all who ask in the same second.
+    /// Checks the store at most once a second, because anybody may call this.
     async fn is_good(&self, app: &App) -> bool {
         let mut last = self.0.lock().await;
         if let Some((at, is_good)) = *last
-            && app.env.now().since(at) < FRESH
+            && app.env.now().since(at) < MAX_AGE
         {
             return is_good;
         }
-        let asked = app.mill.topics().await;
-        if let Err(error) = &asked {
+        let answer = app.mill.admin().topics().await;
+        if let Err(error) = &answer {
             tracing::warn!(%error, "the store does not answer");
         }
-        *last = Some((app.env.now(), asked.is_ok()));
-        asked.is_ok()
+        *last = Some((app.env.now(), answer.is_ok()));
+        answer.is_ok()
     }
 }
 
-/// Whether the store answers. Why it does not is nothing to tell strangers.
+/// Reports whether the store answers. The reason of a failure is not shown, because anybody may call this.
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Answer {
     if app.health.is_good(&app).await {
         return Ok(Json(json!({ "ok": true, "version": env!("CARGO_PKG_VERSION") })).into_response());

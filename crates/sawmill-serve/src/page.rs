@@ -1,4 +1,4 @@
-//! The page for operators: four files, part of the program.
+//! The page for operators: four files that are compiled into the program.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};

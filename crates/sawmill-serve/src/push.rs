@@ -1,5 +1,5 @@
-//! Pushing: one message or many, each with key, due time, headers and a unique name; and a key that makes a push safe to
-//! repeat.
+//! Handler for pushes: one message or many, each with key, due time, headers and a unique name. An
+//! idempotency key makes a push safe to repeat.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use axum::{Extension, Json};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use sawmill::engine::Capabilities;
+use sawmill::engine::storage::Capabilities;
 use sawmill::{Error, ErrorKind, MessageId, Producer, Push, Timestamp};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -21,14 +21,14 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use crate::answer::{Answer, Problem, read, said, seconds};
-use crate::body::Place;
+use crate::answer::{Answer, Problem, not_null, read, seconds};
+use crate::body::Reservation;
 use crate::guard::Caller;
 use crate::{App, locked};
 
-/// The most messages of one push.
-const MOST_MESSAGES: usize = 10_000;
-/// The longest idempotency key, and the longest time that can be named.
+/// The maximum number of messages in one push.
+const MAX_MESSAGES: usize = 10_000;
+/// The maximum length of an idempotency key, and the maximum delay in seconds.
 const LONGEST_KEY: usize = 128;
 const LONGEST_DELAY: f64 = 100.0 * 365.25 * 86_400.0;
 
@@ -38,47 +38,47 @@ const LONGEST_DELAY: f64 = 100.0 * 365.25 * 86_400.0;
 struct Body {
     #[serde(default, deserialize_with = "not_too_many")]
     messages: Option<Vec<Box<RawValue>>>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     payload: Option<Box<RawValue>>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     payload_base64: Option<String>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     key: Option<String>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     at: Option<String>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     delay_seconds: Option<f64>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     headers: Option<BTreeMap<String, String>>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     unique: Option<String>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     unique_seconds: Option<f64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct One {
-    #[serde(default, deserialize_with = "said")]
+struct MessageBody {
+    #[serde(default, deserialize_with = "not_null")]
     payload: Option<Box<RawValue>>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     payload_base64: Option<String>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     key: Option<String>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     at: Option<String>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     delay_seconds: Option<f64>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     headers: Option<BTreeMap<String, String>>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     unique: Option<String>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     unique_seconds: Option<f64>,
 }
 
 impl Body {
-    fn messages(self) -> Answer<Vec<One>> {
+    fn messages(self) -> Answer<Vec<MessageBody>> {
         let Body {
             messages,
             payload,
@@ -90,7 +90,8 @@ impl Body {
             unique,
             unique_seconds,
         } = self;
-        let one = One { payload, payload_base64, key, at, delay_seconds, headers, unique, unique_seconds };
+        let one =
+            MessageBody { payload, payload_base64, key, at, delay_seconds, headers, unique, unique_seconds };
         let Some(messages) = messages else { return Ok(vec![one]) };
         if !one.is_empty() {
             return Err(Problem::bad(
@@ -108,7 +109,7 @@ impl Body {
     }
 }
 
-/// A list of messages. It is not read beyond what may be pushed at once: millions of nothings fit into one body.
+/// Deserializes a list of messages. Stops at the limit: a body has space for millions of empty messages.
 fn not_too_many<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Box<RawValue>>>, D::Error> {
     struct Messages;
 
@@ -116,14 +117,14 @@ fn not_too_many<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Box<Raw
         type Value = Vec<Box<RawValue>>;
 
         fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(out, "a list of at most {MOST_MESSAGES} messages")
+            write!(out, "a list of at most {MAX_MESSAGES} messages")
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
             let mut messages = Vec::new();
             while let Some(message) = list.next_element()? {
-                if messages.len() == MOST_MESSAGES {
-                    let many = format!("more than {MOST_MESSAGES} messages are too many at once");
+                if messages.len() == MAX_MESSAGES {
+                    let many = format!("more than {MAX_MESSAGES} messages are too many at once");
                     return Err(A::Error::custom(many));
                 }
                 messages.push(message);
@@ -135,7 +136,7 @@ fn not_too_many<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Box<Raw
     from.deserialize_seq(Messages).map(Some)
 }
 
-impl One {
+impl MessageBody {
     fn is_empty(&self) -> bool {
         self.payload.is_none()
             && self.payload_base64.is_none()
@@ -184,7 +185,7 @@ impl Problem {
     }
 }
 
-/// A string is taken as text, and anything else as the JSON that it is.
+/// Takes a JSON string as text, and any other value as its JSON source.
 fn payload(json: Option<Box<RawValue>>, base64: Option<String>) -> Answer<Bytes> {
     match (json, base64) {
         (Some(json), None) if json.get().starts_with('"') => {
@@ -208,7 +209,7 @@ fn payload(json: Option<Box<RawValue>>, base64: Option<String>) -> Answer<Bytes>
     }
 }
 
-/// A time as RFC 3339 writes it.
+/// Parses an RFC 3339 time.
 pub(crate) fn time(name: &str, text: &str) -> Answer<Timestamp> {
     let millis = text.parse::<jiff::Timestamp>().ok().and_then(|time| time.as_millisecond().try_into().ok());
     millis.map(Timestamp::from_millis).ok_or_else(|| {
@@ -219,7 +220,7 @@ pub(crate) fn time(name: &str, text: &str) -> Answer<Timestamp> {
     })
 }
 
-/// The idempotency key of a request, if it has one.
+/// Returns the idempotency key of a request, if there is one.
 fn idempotency_key(headers: &HeaderMap) -> Answer<Option<&str>> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     match key.to_str() {
@@ -235,22 +236,23 @@ fn idempotency_key(headers: &HeaderMap) -> Answer<Option<&str>> {
     }
 }
 
-/// The id that those of all messages of a push with this key follow from. So nothing has to be remembered of it: when it comes
-/// again, its messages have the ids that are there. The keys of one caller are nothing to others.
+/// Derives the id that the ids of all messages of a push with this key follow from. The server therefore
+/// stores nothing about the push: when it is repeated, its messages get the ids that are already in the log.
+/// The caller is part of the id, so that callers do not share keys.
 fn root(caller: &Caller, topic: &str, key: &str) -> MessageId {
-    let holder = if let Caller::Holder(grant) = caller { grant.id.as_str() } else { "" };
+    let holder = if let Caller::KeyHolder(access_key) = caller { access_key.id.as_str() } else { "" };
     let mut hash = Sha256::new();
     for part in ["sawmill", "idempotency", holder, topic, key] {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    // No time stands at its beginning: when the key first came is what nobody remembers.
+    // The id begins with a zero timestamp, because nothing records when the key was first used.
     let bits = hash.finalize().iter().take(10).fold(0, |bits, byte| bits << 8 | u128::from(*byte));
     MessageId::from_u128(bits)
 }
 
-/// A problem if a store cannot tell that a message is there already.
-fn check_tells(able: Capabilities) -> Answer<()> {
+/// Returns a problem if the store cannot detect that a message was already added.
+fn check_idempotent(able: Capabilities) -> Answer<()> {
     if able.idempotent_append {
         return Ok(());
     }
@@ -264,14 +266,14 @@ fn check_tells(able: Capabilities) -> Answer<()> {
 pub(crate) async fn push(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Extension(place): Extension<Arc<Place>>,
+    Extension(reservation): Extension<Arc<Reservation>>,
     Path(topic): Path<String>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
     let key = idempotency_key(&headers)?;
     if key.is_some() {
-        check_tells(app.mill.capabilities())?;
+        check_idempotent(app.mill.capabilities())?;
     }
     let root = key.map(|key| root(&caller, &topic, key));
     let messages = read::<Body>(&body)?.messages()?;
@@ -286,19 +288,20 @@ pub(crate) async fn push(
                     "choose one: a unique message is not added twice either",
                 ));
             }
-            // An id of its own for each message: those that a cut request did not add are added when it is repeated.
+            // Each message has its own id, so that a repeated push adds the messages that an interrupted push
+            // did not.
             push = push.follows(root, &nth.to_string());
         }
         pushes.push(push);
     }
-    // What was begun goes on when the client hangs up, and has its place in memory until the store has it: else those who ask again
-    // and again while the store stands still would fill all of it.
+    // A push that has begun goes on when the client hangs up. Its memory stays reserved until the store has
+    // it. Otherwise, clients that repeat their requests while the store is stuck would fill the memory.
     let (answer, answered) = oneshot::channel();
     let doing = app.clone();
     app.env.spawn(async move {
         let ids = push_all(&doing, &topic, pushes).await;
-        drop(place);
-        // Whoever has hung up does not get it.
+        drop(reservation);
+        // The receiver is gone if the client has hung up.
         let _ = answer.send(ids);
     });
     let stopped = |_| Error::new(ErrorKind::Unknown, "the server stopped before it was done");
@@ -328,8 +331,8 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_cannot_tell_takes_no_idempotency_key() {
         let able = sawmill::Sawmill::open("memory:").await.unwrap().capabilities();
-        assert!(check_tells(able).is_ok());
-        let refused = check_tells(Capabilities { idempotent_append: false, ..able }).unwrap_err();
+        assert!(check_idempotent(able).is_ok());
+        let refused = check_idempotent(Capabilities { idempotent_append: false, ..able }).unwrap_err();
         assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
     }
 
@@ -338,8 +341,8 @@ mod tests {
         let body =
             |count: usize| format!(r#"{{"messages":[{}]}}"#, vec![r#"{"payload":0}"#; count].join(","));
         let read = |count: usize| read::<Body>(body(count).as_bytes());
-        assert_eq!(read(MOST_MESSAGES).unwrap().messages().unwrap().len(), MOST_MESSAGES);
-        let problem = read(MOST_MESSAGES + 1).err().unwrap();
+        assert_eq!(read(MAX_MESSAGES).unwrap().messages().unwrap().len(), MAX_MESSAGES);
+        let problem = read(MAX_MESSAGES + 1).err().unwrap();
         assert_eq!(problem.status, StatusCode::BAD_REQUEST);
         assert!(problem.error.contains("more than 10000 messages"), "{}", problem.error);
     }

@@ -1,15 +1,15 @@
-//! How many requests each caller may send: a bucket that fills with time.
+//! Limits the request rate of each caller with token buckets.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use sawmill::clock::Moment;
-use sawmill::env::Env;
+use sawmill::engine::runtime::{Env, Moment};
 
 use crate::locked;
 
-/// How many callers are remembered. When more come, those whose buckets are full are forgotten, which they do not notice.
-const MOST_CALLERS: usize = 10_000;
+/// The maximum number of buckets. When there are more, full buckets are dropped, which makes no difference to
+/// their callers.
+const MAX_CALLERS: usize = 10_000;
 
 pub(crate) struct Rates {
     env: Env,
@@ -34,17 +34,17 @@ impl Rates {
         Self { env, per_second: f64::from(per_second.max(1)), buckets: Mutex::default() }
     }
 
-    /// True if this caller may send one request now.
+    /// Takes one request from the caller's bucket. Returns false if it is empty.
     pub(crate) fn take(&self, caller: &str) -> bool {
         let now = self.env.now();
         let mut buckets = locked(&self.buckets);
-        if buckets.len() >= MOST_CALLERS && !buckets.contains_key(caller) {
+        if buckets.len() >= MAX_CALLERS && !buckets.contains_key(caller) {
             buckets.retain(|_, bucket| {
                 bucket.fill(now, self.per_second);
                 bucket.left < 2.0 * self.per_second
             });
         }
-        if buckets.len() >= MOST_CALLERS && !buckets.contains_key(caller) {
+        if buckets.len() >= MAX_CALLERS && !buckets.contains_key(caller) {
             return false;
         }
         let full = Bucket { left: 2.0 * self.per_second, at: now };
@@ -57,7 +57,7 @@ impl Rates {
         true
     }
 
-    /// That request was not one to be counted.
+    /// Gives back a request that should not count.
     pub(crate) fn give_back(&self, caller: &str) {
         if let Some(bucket) = locked(&self.buckets).get_mut(caller) {
             bucket.left = (bucket.left + 1.0).min(2.0 * self.per_second);

@@ -1,5 +1,5 @@
-//! Every route, what it needs, and who answers it: the one table that the router, the guard and the test of the API's
-//! description go by.
+//! The table of all routes, with the access and the handler of each. The router, the guard and the test of
+//! the API description use it.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, delete, get, post, put};
-use sawmill::Access::{Admin, Read, Write};
+use sawmill::admin::Access::{Admin, Read, Write};
 
 use crate::answer::Problem;
 use crate::guard::{self, Need};
 use crate::{App, dead, events, groups, metrics, page, push, session, topics};
 
-/// A way in.
+/// A route, the access it needs and its handler.
 struct Route {
     method: &'static str,
     path: &'static str,
@@ -75,8 +75,8 @@ pub(crate) fn names() -> Vec<(&'static str, &'static str)> {
 pub(crate) fn router(app: Arc<App>) -> Router {
     let mut router = Router::new();
     for Route { path, need, handler, .. } in all() {
-        let admit = from_fn_with_state((app.clone(), need), guard::admit);
-        router = router.route(path, handler.route_layer(admit));
+        let authorize = from_fn_with_state((app.clone(), need), guard::authorize);
+        router = router.route(path, handler.route_layer(authorize));
     }
     router
         .fallback(|| async {
@@ -90,7 +90,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             )
         })
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(app.clone(), guard::door))
+        .layer(from_fn_with_state(app.clone(), guard::authenticate))
         .with_state(app)
 }
 

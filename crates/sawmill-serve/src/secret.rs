@@ -1,7 +1,8 @@
-//! Tokens: the secrets that clients hold, and the digests by which the store knows them.
+//! Access keys: the credentials that clients send, and the digests that the store keeps.
 //!
-//! A token is `sawmill_ID_SECRET`. The id finds its grant; the secret has 256 random bits, so a plain SHA-256 is digest enough.
-//! Digests are compared in constant time, also when there is no such grant.
+//! A credential is `sawmill_ID_SECRET`. The id finds the access key. The secret has 256 random bits, so a
+//! plain SHA-256 is a sufficient digest. Digests are compared in constant time, even when there is no such
+//! key.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -10,30 +11,34 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use sawmill::clock::Moment;
-use sawmill::env::Env;
-use sawmill::{Access, ErrorKind, Grant, Sawmill, TopicName};
+use sawmill::admin::{Access, AccessKey};
+use sawmill::engine::model::TopicName;
+use sawmill::engine::runtime::{Env, Moment};
+use sawmill::{ErrorKind, Sawmill};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::locked;
 
 const PREFIX: &str = "sawmill_";
-/// How long a grant is believed without asking the store: so long after it is revoked it may still be used.
-const BELIEVED: Duration = Duration::from_secs(2);
-/// How many grants are remembered.
-const MOST_REMEMBERED: usize = 10_000;
+/// How long a cached access key is used without asking the store. A revoked key may still work for this long.
+const CACHE_TIME: Duration = Duration::from_secs(2);
+/// The maximum number of cached access keys.
+const MAX_CACHED: usize = 10_000;
 
-/// Makes a token and keeps its grant in the store. The token is the first of the two, and is not to be had again.
+/// Creates an access key and stores its digest. Returns the credential, which cannot be recovered later, and
+/// the key.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
 /// # let mill = sawmill::Sawmill::open("memory:").await?;
-/// use sawmill::{Access, env::Env};
+/// use sawmill::admin::Access;
+/// use sawmill::engine::runtime::Env;
+/// use sawmill_serve::secret;
 ///
-/// let (token, grant) =
-///     sawmill_serve::secret::create(&mill, &Env::system(), Some("emails".parse()?), Access::Write, "shop").await?;
-/// assert!(token.starts_with("sawmill_") && !grant.digest.contains(&token));
+/// let (credential, access_key) =
+///     secret::create(&mill, &Env::system(), Some("emails".parse()?), Access::Write, "shop").await?;
+/// assert!(credential.starts_with("sawmill_") && !access_key.digest.contains(&credential));
 /// # Ok(()) }
 /// ```
 pub async fn create(
@@ -42,22 +47,22 @@ pub async fn create(
     topic: Option<TopicName>,
     access: Access,
     note: &str,
-) -> sawmill::Result<(String, Grant)> {
-    let id = format!("{:010x}", env.dice().roll() >> 24);
-    let secret: Vec<u8> = (0..4).flat_map(|_| env.dice().roll().to_be_bytes()).collect();
+) -> sawmill::Result<(String, AccessKey)> {
+    let id = format!("{:010x}", env.rng().next_u64() >> 24);
+    let secret: Vec<u8> = (0..4).flat_map(|_| env.rng().next_u64().to_be_bytes()).collect();
     let secret = BASE64_URL_SAFE_NO_PAD.encode(secret);
     let digest = digest("token", &id, &secret);
-    let grant = Grant { digest, topic, access, created: env.wall(), note: note.to_owned(), id };
-    mill.add_grant(&grant).await?;
-    Ok((format!("{PREFIX}{}_{secret}", grant.id), grant))
+    let access_key = AccessKey { digest, topic, access, created: env.wall(), note: note.to_owned(), id };
+    mill.admin().add_access_key(&access_key).await?;
+    Ok((format!("{PREFIX}{}_{secret}", access_key.id), access_key))
 }
 
-/// What the header of the page has to say beside the cookie with this token.
-pub(crate) fn csrf(token: &str) -> String {
-    digest("csrf", "", token)
+/// Returns the value of the CSRF header that belongs to a cookie with this credential.
+pub(crate) fn csrf(credential: &str) -> String {
+    digest("csrf", "", credential)
 }
 
-/// True if both are the same, found out in the same time whether they are or not.
+/// Compares two texts in constant time.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
@@ -72,67 +77,72 @@ fn digest(purpose: &str, id: &str, secret: &str) -> String {
     format!("sha256:{hex}")
 }
 
-/// True if this is the secret of the grant, found out in the same time if there is no grant.
-fn is_of(grant: Option<&Grant>, id: &str, secret: &str) -> bool {
-    // Nothing has this digest, and it is as long as any.
+/// Returns true if this is the secret of the access key. Takes the same time if there is no key.
+fn is_of(access_key: Option<&AccessKey>, id: &str, secret: &str) -> bool {
+    // No secret has this digest, and it has the usual length.
     let nothing = format!("sha256:{:064}", 0);
-    let is_same = same(&digest("token", id, secret), grant.map_or(&nothing, |grant| &grant.digest));
-    is_same && grant.is_some()
+    let is_same =
+        same(&digest("token", id, secret), access_key.map_or(&nothing, |access_key| &access_key.digest));
+    is_same && access_key.is_some()
 }
 
-/// The id and the secret of a token, if it is written like one.
-fn parts(token: &str) -> Option<(&str, &str)> {
-    token.strip_prefix(PREFIX)?.split_once('_').filter(|(id, secret)| id.len() <= 40 && secret.len() <= 100)
+/// Splits a credential into id and secret; `None` if it is malformed.
+fn parts(credential: &str) -> Option<(&str, &str)> {
+    credential
+        .strip_prefix(PREFIX)?
+        .split_once('_')
+        .filter(|(id, secret)| id.len() <= 40 && secret.len() <= 100)
 }
 
-/// The grants that were asked for lately.
-pub(crate) struct Tokens {
+/// A cache of the access keys in the store.
+pub(crate) struct AccessKeys {
     mill: Sawmill,
     env: Env,
-    seen: Mutex<BTreeMap<String, (Moment, Option<Grant>)>>,
-    /// When the store was last asked whether there are any.
+    cache: Mutex<BTreeMap<String, (Moment, Option<AccessKey>)>>,
+    /// When the store was last asked whether access keys exist.
     asked: tokio::sync::Mutex<Option<Moment>>,
-    /// The store has said at least once whether there are any.
+    /// The store has answered at least once whether access keys exist.
     is_known: AtomicBool,
     exist: AtomicBool,
 }
 
-impl Tokens {
+impl AccessKeys {
     pub(crate) fn new(mill: Sawmill, env: Env) -> Self {
-        let (seen, asked, is_known, exist) = Default::default();
-        Self { mill, env, seen, asked, is_known, exist }
+        let (cache, asked, is_known, exist) = Default::default();
+        Self { mill, env, cache, asked, is_known, exist }
     }
 
-    /// The grant of a token; `None` if it is none, or was revoked.
-    pub(crate) async fn check(&self, token: &str) -> sawmill::Result<Option<Grant>> {
-        let Some((id, secret)) = parts(token) else { return Ok(None) };
-        let grant = self.grant(id).await?;
-        Ok(grant.as_ref().filter(|_| is_of(grant.as_ref(), id, secret)).cloned())
+    /// Returns the access key of a credential, or `None` if it is invalid or was revoked.
+    pub(crate) async fn check(&self, credential: &str) -> sawmill::Result<Option<AccessKey>> {
+        let Some((id, secret)) = parts(credential) else { return Ok(None) };
+        let access_key = self.access_key(id).await?;
+        Ok(access_key.as_ref().filter(|_| is_of(access_key.as_ref(), id, secret)).cloned())
     }
 
-    /// True if this token was good when the store was last asked, however long ago: who sends it is not trying out tokens.
-    pub(crate) fn knows(&self, token: &str) -> bool {
-        let Some((id, secret)) = parts(token) else { return false };
-        let grant = locked(&self.seen).get(id).and_then(|(_, grant)| grant.clone());
-        is_of(grant.as_ref(), id, secret)
+    /// Returns true if this credential was valid when the store was last asked, however long ago. Its sender
+    /// is not guessing.
+    pub(crate) fn was_valid(&self, credential: &str) -> bool {
+        let Some((id, secret)) = parts(credential) else { return false };
+        let access_key = locked(&self.cache).get(id).and_then(|(_, access_key)| access_key.clone());
+        is_of(access_key.as_ref(), id, secret)
     }
 
-    /// True if the store has tokens, or had some: what was closed once stays closed. It is asked now and then; nobody is let in
-    /// before it has said once that there are none.
+    /// Returns true if access keys exist or have existed: a server that was closed once stays closed. The
+    /// store is asked at intervals. Nobody is let in before it has answered once that there are none.
     pub(crate) async fn exist(&self) -> sawmill::Result<bool> {
         if self.exist.load(Ordering::SeqCst) {
             return Ok(true);
         }
-        // One asks for all; once it is known, the others need not wait for that.
+        // One caller asks for all. Once the first answer is known, the others do not wait.
         let mut asked = match self.asked.try_lock() {
             Ok(asked) => asked,
             Err(_) if self.is_known.load(Ordering::SeqCst) => return Ok(self.exist.load(Ordering::SeqCst)),
             Err(_) => self.asked.lock().await,
         };
-        if asked.is_none_or(|asked| self.env.now().since(asked) >= BELIEVED) {
-            match self.mill.grants().await {
-                Ok(grants) => self.exist.store(!grants.is_empty(), Ordering::SeqCst),
-                // There are some that this version does not understand.
+        if asked.is_none_or(|asked| self.env.now().since(asked) >= CACHE_TIME) {
+            match self.mill.admin().access_keys().await {
+                Ok(access_keys) => self.exist.store(!access_keys.is_empty(), Ordering::SeqCst),
+                // There are access keys that this version cannot read.
                 Err(error) if error.kind() == ErrorKind::Corrupt => self.exist.store(true, Ordering::SeqCst),
                 Err(error) if !self.is_known.load(Ordering::SeqCst) => return Err(error),
                 Err(error) => tracing::debug!(%error, "whether there are tokens now is not known"),
@@ -143,28 +153,28 @@ impl Tokens {
         Ok(self.exist.load(Ordering::SeqCst))
     }
 
-    /// The grant with this id, as it was not long ago.
-    pub(crate) async fn grant(&self, id: &str) -> sawmill::Result<Option<Grant>> {
-        if let Some(grant) = self.remembered(id) {
-            return Ok(grant);
+    /// Returns the access key with this id, possibly from the cache.
+    pub(crate) async fn access_key(&self, id: &str) -> sawmill::Result<Option<AccessKey>> {
+        if let Some(access_key) = self.cached(id) {
+            return Ok(access_key);
         }
-        let grant = self.mill.grant(id).await?;
-        let mut seen = locked(&self.seen);
-        if seen.len() >= MOST_REMEMBERED {
-            // Who makes up tokens has nobody else's forgotten.
-            seen.retain(|_, (_, grant)| grant.is_some());
+        let access_key = self.mill.admin().access_key(id).await?;
+        let mut cache = locked(&self.cache);
+        if cache.len() >= MAX_CACHED {
+            // Unknown ids are dropped first, so that guessing does not evict valid access keys.
+            cache.retain(|_, (_, access_key)| access_key.is_some());
         }
-        if seen.len() >= MOST_REMEMBERED {
-            seen.clear();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
-        seen.insert(id.to_owned(), (self.env.now(), grant.clone()));
-        Ok(grant)
+        cache.insert(id.to_owned(), (self.env.now(), access_key.clone()));
+        Ok(access_key)
     }
 
-    fn remembered(&self, id: &str) -> Option<Option<Grant>> {
-        let seen = locked(&self.seen);
-        let (when, grant) = seen.get(id)?;
-        (self.env.now().since(*when) < BELIEVED).then(|| grant.clone())
+    fn cached(&self, id: &str) -> Option<Option<AccessKey>> {
+        let cache = locked(&self.cache);
+        let (when, access_key) = cache.get(id)?;
+        (self.env.now().since(*when) < CACHE_TIME).then(|| access_key.clone())
     }
 }
 
@@ -175,24 +185,24 @@ mod tests {
     #[tokio::test]
     async fn q21_a_token_opens_what_it_was_made_for_and_nothing_of_it_is_kept() {
         let (mill, env) = (Sawmill::open("memory:").await.unwrap(), Env::system());
-        let (token, grant) = create(&mill, &env, None, Access::Read, "x").await.unwrap();
-        let tokens = Tokens::new(mill.clone(), env.clone());
-        assert_eq!(tokens.check(&token).await.unwrap(), Some(grant.clone()));
-        let (id, secret) = parts(&token).unwrap();
-        assert_eq!((id, secret.len()), (grant.id.as_str(), 43));
-        assert!(!format!("{:?}", mill.grants().await.unwrap()).contains(secret));
+        let (credential, access_key) = create(&mill, &env, None, Access::Read, "x").await.unwrap();
+        let access_keys = AccessKeys::new(mill.clone(), env.clone());
+        assert_eq!(access_keys.check(&credential).await.unwrap(), Some(access_key.clone()));
+        let (id, secret) = parts(&credential).unwrap();
+        assert_eq!((id, secret.len()), (access_key.id.as_str(), 43));
+        assert!(!format!("{:?}", mill.admin().access_keys().await.unwrap()).contains(secret));
         let flipped = if secret.starts_with('A') { "B" } else { "A" };
         for wrong in [
             String::new(),
             "sawmill_".to_owned(),
-            grant.id.clone(),
+            access_key.id.clone(),
             format!("sawmill_{id}_"),
-            format!("sawmill_{id}_{}", grant.digest),
+            format!("sawmill_{id}_{}", access_key.digest),
             format!("sawmill_{id}_{flipped}{}", &secret[1..]),
             format!("sawmill_{id}_{secret}x"),
             format!("sawmill_0000000000_{secret}"),
         ] {
-            assert_eq!(tokens.check(&wrong).await.unwrap(), None, "{wrong}");
+            assert_eq!(access_keys.check(&wrong).await.unwrap(), None, "{wrong}");
         }
     }
 

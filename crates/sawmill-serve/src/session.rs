@@ -1,4 +1,5 @@
-//! Logging in to the page: the token goes into a cookie that no script can read and no other site has sent.
+//! Login to the page: keeps the credential in a cookie that scripts cannot read and that other sites cannot
+//! send.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
-use sawmill::Grant;
+use sawmill::admin::AccessKey;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,10 +17,10 @@ use crate::guard::Caller;
 use crate::{App, Door, secret};
 
 pub(crate) const COOKIE: &str = "sawmill_token";
-/// What the page sends beside the cookie.
+/// The header that the page sends besides the cookie.
 pub(crate) const CSRF_HEADER: &str = "x-sawmill-csrf";
 /// How long a login lasts, in seconds.
-const LASTS: u32 = 7 * 24 * 3600;
+const LOGIN_SECONDS: u32 = 7 * 24 * 3600;
 
 /// The value of a cookie.
 pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -32,22 +33,22 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
 
 pub(crate) async fn show(Extension(caller): Extension<Caller>, headers: HeaderMap) -> Answer {
     let csrf = cookie(&headers, COOKIE).map(secret::csrf);
-    let known = |grant: Option<&Grant>| said(grant, csrf.as_deref());
+    let known = |access_key: Option<&AccessKey>| session_view(access_key, csrf.as_deref());
     Ok(Json(match &caller {
         Caller::Anybody => known(None),
-        Caller::Holder(grant) => known(Some(grant)),
-        Caller::Stranger => json!({ "signed_in": false, "needs_token": true }),
+        Caller::KeyHolder(access_key) => known(Some(access_key)),
+        Caller::Unauthenticated => json!({ "signed_in": false, "needs_token": true }),
     })
     .into_response())
 }
 
-/// What the page is told about who looks at it.
-fn said(grant: Option<&Grant>, csrf: Option<&str>) -> Value {
+/// The session as the page sees it.
+fn session_view(access_key: Option<&AccessKey>, csrf: Option<&str>) -> Value {
     json!({
         "signed_in": true,
-        "needs_token": grant.is_some(),
-        "access": grant.map_or("admin", |grant| grant.access.name()),
-        "topic": grant.and_then(|grant| grant.topic.as_ref().map(ToString::to_string)),
+        "needs_token": access_key.is_some(),
+        "access": access_key.map_or("admin", |access_key| access_key.access.name()),
+        "topic": access_key.and_then(|access_key| access_key.topic.as_ref().map(ToString::to_string)),
         "csrf": csrf,
     })
 }
@@ -59,30 +60,30 @@ struct Login {
 }
 
 pub(crate) async fn login(State(app): State<Arc<App>>, body: Bytes) -> Answer {
-    let Login { token } = read(&body)?;
-    let token = token.trim();
+    let Login { token: credential } = read(&body)?;
+    let credential = credential.trim();
     if app.door().await? == Door::Open {
-        return Ok(Json(said(None, None)).into_response());
+        return Ok(Json(session_view(None, None)).into_response());
     }
-    let Some(grant) = app.tokens.check(token).await? else {
+    let Some(access_key) = app.access_keys.check(credential).await? else {
         return Err(Problem::new(
             StatusCode::UNAUTHORIZED,
             "this token is not known, or was revoked",
-            "check it; `sawmill token create` makes a new one",
+            "check it; `sawmill key create` makes a new one",
         ));
     };
-    let csrf = secret::csrf(token);
-    let response = Json(said(Some(&grant), Some(&csrf))).into_response();
-    with_cookie(&app, response, token, LASTS)
+    let csrf = secret::csrf(credential);
+    let response = Json(session_view(Some(&access_key), Some(&csrf))).into_response();
+    with_cookie(&app, response, credential, LOGIN_SECONDS)
 }
 
 pub(crate) async fn logout(State(app): State<Arc<App>>) -> Answer {
     with_cookie(&app, StatusCode::NO_CONTENT.into_response(), "", 0)
 }
 
-fn with_cookie(app: &App, mut response: Response, token: &str, seconds: u32) -> Answer {
+fn with_cookie(app: &App, mut response: Response, credential: &str, seconds: u32) -> Answer {
     let secure = if app.options.secure_cookies { "; Secure" } else { "" };
-    let text = format!("{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}{secure}");
+    let text = format!("{COOKIE}={credential}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}{secure}");
     let value = HeaderValue::from_str(&text)
         .map_err(|_| Problem::bad("this token cannot be a cookie", "check it"))?;
     response.headers_mut().insert(header::SET_COOKIE, value);

@@ -1,4 +1,4 @@
-//! Topics: list, create, show, delete, and a look at what waits in them.
+//! Handlers for topics: list, create, show, delete, and peek at waiting messages.
 
 use std::sync::Arc;
 
@@ -7,33 +7,34 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
-use sawmill::{Message, Sawmill, Topic, TopicName, TopicSpec};
+use sawmill::engine::model::{Topic, TopicName};
+use sawmill::{Message, Sawmill, TopicSpec};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::answer::{Answer, Asked, Problem, at_most, read, said, seconds, whole};
+use crate::answer::{Answer, Problem, QueryParams, at_most, not_null, read, seconds, whole_number};
 use crate::guard::Caller;
 use crate::view::{MessageView, TopicView};
 use crate::{App, locked};
 
 const CENTURY: f64 = 100.0 * 365.25 * 86_400.0;
-const MOST_PEEKED: usize = 1_000;
+const MAX_PEEKED: usize = 1_000;
 
-/// The topic with this name; a problem if there is none.
+/// Returns the topic with this name, or a problem if there is none.
 pub(crate) async fn find(mill: &Sawmill, name: &str) -> Answer<Topic> {
     let name: TopicName = name.parse()?;
     if name.as_lane().is_some() {
         let what = format!("{name} is a lane of topic {}", name.base());
         return Err(Problem::bad(what, "ask for the topic itself, or for its groups and their dead letters"));
     }
-    let found = mill.topics().await?.into_iter().find(|topic| topic.name == name);
+    let found = mill.admin().topics().await?.into_iter().find(|topic| topic.name == name);
     found.ok_or_else(|| {
         Problem::not_found(format!("topic {name} does not exist"), "create it first: PUT /api/v1/topics/NAME")
     })
 }
 
 pub(crate) async fn list(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Answer {
-    let mut topics = app.mill.topics().await?;
+    let mut topics = app.mill.admin().topics().await?;
     topics.retain(|topic| caller.sees(topic.name.base()));
     let topics: Vec<TopicView> = topics.into_iter().map(TopicView::from).collect();
     Ok(Json(json!({ "topics": topics })).into_response())
@@ -46,20 +47,20 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path(topic): Path<String>)
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     shards: Option<u16>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     retention_seconds: Option<f64>,
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "not_null")]
     drops_unread: Option<bool>,
 }
 
 pub(crate) async fn create(State(app): State<Arc<App>>, Path(topic): Path<String>, body: Bytes) -> Answer {
     let wanted: Wanted = read(&body)?;
     let mut spec = TopicSpec::new(topic.parse()?);
-    let there = app.mill.topics().await?.into_iter().find(|topic| topic.name == spec.name);
+    let there = app.mill.admin().topics().await?.into_iter().find(|topic| topic.name == spec.name);
     if let Some(there) = &there {
-        // What is not said is as it is.
+        // Settings that the request leaves out stay unchanged.
         (spec.shards, spec.retention, spec.drops_unread) =
             (there.shards, there.retention, there.drops_unread);
     }
@@ -83,7 +84,7 @@ pub(crate) async fn create(State(app): State<Arc<App>>, Path(topic): Path<String
 }
 
 pub(crate) async fn delete(State(app): State<Arc<App>>, Path(topic): Path<String>) -> Answer<Response> {
-    app.mill.delete_topic(&topic).await?;
+    app.mill.admin().delete_topic(&topic).await?;
     locked(&app.producers).remove(&topic);
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -103,10 +104,10 @@ fn default_group() -> String {
 pub(crate) async fn peek(
     State(app): State<Arc<App>>,
     Path(topic): Path<String>,
-    Asked(Peek { group, limit }): Asked<Peek>,
+    QueryParams(Peek { group, limit }): QueryParams<Peek>,
 ) -> Answer {
-    let limit = at_most("limit", limit.unwrap_or(20), MOST_PEEKED)?;
+    let limit = at_most("limit", limit.unwrap_or(20), MAX_PEEKED)?;
     let shown = |message: &Message| MessageView::new(&topic, message).shortened();
-    let messages = app.mill.peek_with(&topic, &group, limit, shown).await?;
+    let messages = app.mill.admin().peek_with(&topic, &group, limit, shown).await?;
     Ok(Json(json!({ "messages": messages })).into_response())
 }

@@ -1,14 +1,16 @@
-//! How things are shown: the same fields as the program prints with `--json`.
+//! JSON views of messages, letters, workers and topics. The fields are the same as in the program's `--json`
+//! output.
 
 use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use sawmill::member::Running;
-use sawmill::{DeadLetter, Failure, MemberInfo, Message, Topic};
+use sawmill::Message;
+use sawmill::admin::{DeadLetter, WorkerInfo};
+use sawmill::engine::model::{Failure, RunningMessage, Topic};
 use serde::Serialize;
 
-/// How much of a payload a list shows.
+/// The number of characters of a payload that a list shows.
 const PREVIEW: usize = 200;
 
 #[derive(Debug, Serialize)]
@@ -30,7 +32,7 @@ impl From<Topic> for TopicView {
     }
 }
 
-/// A message as it was pushed, also if this is a copy of it.
+/// A message as it was pushed, even if this is a copy of it.
 #[derive(Debug, Serialize)]
 pub(crate) struct MessageView {
     pub(crate) id: String,
@@ -55,7 +57,7 @@ impl MessageView {
         let (payload, payload_base64) = text_or_base64(&message.payload);
         let mut headers = BTreeMap::new();
         for (name, value) in message.own_headers().iter() {
-            // The first of a name, as handlers are given it.
+            // Handlers also get the first value of a name.
             headers.entry(name.to_owned()).or_insert_with(|| String::from_utf8_lossy(value).into_owned());
         }
         let is_copy = message.origin() != message.id;
@@ -69,16 +71,17 @@ impl MessageView {
             payload_base64,
             payload_bytes: message.payload.len() as u64,
             pushed_at: message.created.to_string(),
-            // When a copy is due is when it is tried again, and no business of the message's.
+            // The due time of a copy is the time of its retry; the message itself has none.
             due_at: message.due.filter(|_| !is_copy).map(|due| due.to_string()),
         }
     }
 
-    /// With the beginning of a long payload alone.
+    /// Cuts a long payload down to its beginning.
     pub(crate) fn shortened(mut self) -> Self {
         for text in [&mut self.payload, &mut self.payload_base64].into_iter().flatten() {
             if let Some((end, _)) = text.char_indices().nth(PREVIEW) {
-                // Not only the end is cut off: what is shown must not hold the memory of what is not.
+                // Copies the beginning instead of truncating, which would keep the memory of the whole
+                // payload.
                 *text = text[..end].to_owned();
             }
         }
@@ -86,7 +89,7 @@ impl MessageView {
     }
 }
 
-/// Bytes as the text that they are, or in base 64 if they are none.
+/// Returns bytes as text, or as base64 if they are not UTF-8.
 pub(crate) fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),
@@ -108,7 +111,7 @@ pub(crate) struct LetterView {
 impl LetterView {
     pub(crate) fn new(topic: &str, group: &str, letter: &DeadLetter) -> Self {
         let failures = letter.message.failures();
-        // A letter has no time of its own; it is written when the last attempt is over.
+        // A letter has no time of its own. It is written when the last attempt ends.
         let died = failures.last().map_or(letter.message.created, |failure| failure.at);
         Self {
             message: MessageView::new(topic, &letter.message),
@@ -125,8 +128,8 @@ impl LetterView {
         self
     }
 
-    /// True if this is found in what people know of it.
-    pub(crate) fn says(&self, text: &str) -> bool {
+    /// Returns true if the text occurs in the id, key, payload or reason.
+    pub(crate) fn contains_text(&self, text: &str) -> bool {
         let text = text.to_lowercase();
         let message = &self.message;
         [Some(&message.id), message.key.as_ref(), message.payload.as_ref(), Some(&self.reason)]
@@ -175,8 +178,8 @@ struct RunningView {
     note: String,
 }
 
-impl From<Running> for RunningView {
-    fn from(running: Running) -> Self {
+impl From<RunningMessage> for RunningView {
+    fn from(running: RunningMessage) -> Self {
         Self {
             id: running.id.to_string(),
             topic: running.topic,
@@ -186,8 +189,8 @@ impl From<Running> for RunningView {
     }
 }
 
-impl From<MemberInfo> for WorkerView {
-    fn from(member: MemberInfo) -> Self {
+impl From<WorkerInfo> for WorkerView {
+    fn from(member: WorkerInfo) -> Self {
         Self {
             worker: member.id.to_string(),
             group: member.group.to_string(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use crate::java::JavaServer;
-use crate::process::{connected_to, free_port, give};
+use crate::process::{connected_to, free_port, write_private};
 
 const SERVER: JavaServer = JavaServer {
     name: "cassandra-5.0.6",
@@ -14,7 +14,7 @@ const SERVER: JavaServer = JavaServer {
     options: &["-Xms1g", "-Xmx1g", "-XX:+UseSerialGC"],
 };
 
-/// What it may reach into, as its own start script says.
+/// The JDK packages that it needs, from its own start script.
 const EXPORTS: &[&str] = &[
     "java.base/jdk.internal.misc",
     "java.base/jdk.internal.ref",
@@ -47,7 +47,7 @@ const OPENS: &[&str] = &[
     "jdk.management/com.sun.management.internal",
 ];
 
-/// Nobody is waited for: nodes of a ring are started one after another, and hold nothing yet.
+/// No waiting for other nodes: those of a ring are started one after another, and hold no data yet.
 const OPTIONS: &[&str] = &[
     "-Dcassandra.ring_delay_ms=100",
     "-Dcassandra.skip_wait_for_gossip_to_settle=0",
@@ -63,7 +63,7 @@ commitlog_sync_period: 10000ms\n\
 auto_bootstrap: false\n\
 endpoint_snitch: SimpleSnitch\n";
 
-/// It says what is wrong, and nothing else.
+/// Logs warnings and errors only.
 const LOGBACK: &str = "\
 <configuration>\n\
   <appender name=\"OUT\" class=\"ch.qos.logback.core.ConsoleAppender\">\n\
@@ -72,7 +72,7 @@ const LOGBACK: &str = "\
   <root level=\"WARN\"><appender-ref ref=\"OUT\"/></root>\n\
 </configuration>\n";
 
-/// Where a node listens. All nodes of a ring listen at the same ports, each at an address of its own.
+/// The ports of a node. All nodes of a ring use the same ports, each on an address of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ports {
     pub(crate) native: u16,
@@ -81,7 +81,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    pub(crate) fn beside(native: u16) -> Result<Self, String> {
+    pub(crate) fn with_native(native: u16) -> Result<Self, String> {
         Ok(Self { native, storage: free_port()?, ssl_storage: free_port()? })
     }
 }
@@ -90,12 +90,12 @@ pub(crate) fn programs() -> Result<PathBuf, String> {
     SERVER.programs()
 }
 
-/// Writes what it is told. More of a test's own may be written there before it is started again.
+/// Writes the configuration. Tests may edit it before a restart.
 pub(crate) fn prepare(folder: &Path, host: Ipv4Addr, ports: Ports) -> Result<(), String> {
     let Ports { native, storage, ssl_storage } = ports;
     let data = folder.join("data");
     let at = |name: &str| data.join(name).display().to_string();
-    give(
+    write_private(
         &folder.join("cassandra.yaml"),
         &format!(
             "{SETTINGS}listen_address: {host}\nrpc_address: {host}\nnative_transport_port: {native}\nstorage_port: {storage}\nssl_storage_port: {ssl_storage}\n\
@@ -110,10 +110,10 @@ pub(crate) fn prepare(folder: &Path, host: Ipv4Addr, ports: Ports) -> Result<(),
             at("cdc_raw"),
         ),
     )?;
-    give(&folder.join("logback.xml"), LOGBACK)
+    write_private(&folder.join("logback.xml"), LOGBACK)
 }
 
-/// Starts it, and says which process it is.
+/// Starts it and returns its process id.
 pub(crate) fn launch(
     jars: &Path,
     folder: &Path,
@@ -128,6 +128,6 @@ pub(crate) fn launch(
     java.arg(format!("-Dcassandra.config=file://{}", folder.join("cassandra.yaml").display()));
     java.arg(format!("-Dcassandra.storagedir={}", folder.join("data").display()));
     java.arg("org.apache.cassandra.service.CassandraDaemon");
-    // It takes connections when all else is done.
+    // It accepts connections once it is ready.
     SERVER.launch(java, folder, |_| connected_to(host, port).is_ok())
 }

@@ -1,4 +1,4 @@
-//! Servers that run on Java: finding Java, the jars of a server, and starting it.
+//! Servers that run on Java: finds Java, fetches the jars of a server, and starts it.
 
 use std::fs::{self, File};
 use std::ops::RangeInclusive;
@@ -7,44 +7,45 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::install;
-use crate::process::{humbly, wait};
+use crate::process::{unprivileged, wait};
 use crate::running::children;
 
-/// The package with the Java that suits all servers here.
+/// The package with a Java that suits all servers here.
 const PACKAGE: &str = "openjdk-17-jre-headless";
 
-/// Where Debian puts each version.
+/// Where Debian installs each version.
 const VERSIONS: &str = "/usr/lib/jvm";
 
-/// A server of Java's.
+/// A server that runs on Java.
 pub(crate) struct JavaServer {
     /// One word, with the version.
     pub(crate) name: &'static str,
-    /// Its jars and those that they need: a line each, with the SHA-256 and the path in Maven's archive.
+    /// Its jars and their dependencies: a line each, with the SHA-256 and the path in Maven's archive.
     pub(crate) jars: &'static str,
     /// The versions of Java on which it runs.
     pub(crate) versions: RangeInclusive<u32>,
-    /// What Java is told: memory, and what the server wants of it.
+    /// The options of the JVM.
     pub(crate) options: &'static [&'static str],
 }
 
 impl JavaServer {
-    /// The folder with its jars, fetched if they are not here. Without Java they would be of no use.
+    /// Returns the folder with its jars, fetched if they are missing. Fails first if there is no Java.
     pub(crate) fn programs(&self) -> Result<PathBuf, String> {
         self.java()?;
         install::jars(self.name, self.jars)
     }
 
-    /// A program of its jars, run by another user if we are root. What it throws away goes to the folder.
+    /// A command that runs a program of its jars, as another user if we are root. Temporary files go to the
+    /// folder.
     pub(crate) fn program(&self, jars: &Path, folder: &Path) -> Result<Command, String> {
-        let mut java = humbly(&self.java()?);
+        let mut java = unprivileged(&self.java()?);
         java.current_dir(folder).stdin(Stdio::null());
         java.args(self.options).arg(format!("-Djava.io.tmpdir={}", folder.display()));
         java.arg("-cp").arg(jars.join("*"));
         Ok(java)
     }
 
-    /// Starts it, waits until it is ready, and says which process it is. What it prints goes to the log.
+    /// Starts it, waits until it is ready, and returns its process id. Its output goes to the log.
     pub(crate) fn launch(
         &self,
         mut java: Command,
@@ -52,24 +53,24 @@ impl JavaServer {
         ready: impl Fn(&str) -> bool,
     ) -> Result<(u32, Option<Child>), String> {
         let log = folder.join("log");
-        let trouble = |error| format!("{}: {error}", log.display());
-        let printed = File::options().create(true).append(true).open(&log).map_err(trouble)?;
-        // What an earlier life has printed says nothing of this one.
-        let earlier = fs::metadata(&log).map_err(trouble)?.len() as usize;
-        java.stdout(printed.try_clone().map_err(trouble)?).stderr(printed);
-        // A Ctrl-C at our terminal is not meant for it.
+        let with_path = |error| format!("{}: {error}", log.display());
+        let printed = File::options().create(true).append(true).open(&log).map_err(with_path)?;
+        // Ignore the output of earlier runs.
+        let earlier = fs::metadata(&log).map_err(with_path)?.len() as usize;
+        java.stdout(printed.try_clone().map_err(with_path)?).stderr(printed);
+        // Ctrl-C at our terminal must not reach it.
         let mut server = java.process_group(0).spawn().map_err(|error| format!("java: {error}"))?;
         wait(&mut server, &log, || {
             let text = fs::read(&log)?;
             let said = String::from_utf8_lossy(text.get(earlier..).unwrap_or_default());
             if ready(&said) { Ok(()) } else { Err(std::io::ErrorKind::NotConnected.into()) }
         })?;
-        // As root, what we started only watches over the one that became somebody else.
+        // As root, our child is `runuser`, and the server is its child.
         let pid = children(server.id()).first().copied().unwrap_or(server.id());
         Ok((pid, Some(server)))
     }
 
-    /// A Java that suits, installed if there is none.
+    /// Finds a Java that suits, and installs one if there is none.
     fn java(&self) -> Result<PathBuf, String> {
         let fitting = || installed().into_iter().find(|java| version(java).is_some_and(|is| self.suits(is)));
         if let Some(java) = fitting() {
@@ -92,7 +93,7 @@ impl JavaServer {
     }
 }
 
-/// Where Java may be: what the environment says, what is on the PATH, and what Debian has.
+/// The Java programs from `JAVA_HOME`, the PATH, and Debian's folder.
 fn installed() -> Vec<PathBuf> {
     let home = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin/java"));
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -104,13 +105,13 @@ fn installed() -> Vec<PathBuf> {
     found
 }
 
-/// The version that a Java says it has.
+/// The version that `java -version` reports.
 fn version(java: &Path) -> Option<u32> {
     let said = Command::new(java).arg("-version").stdin(Stdio::null()).output().ok()?;
     version_in(&String::from_utf8_lossy(&said.stderr))
 }
 
-/// The old ones call themselves 1.8.
+/// Old versions are numbered 1.x.
 fn version_in(said: &str) -> Option<u32> {
     let mut numbers = said.split('"').nth(1)?.split(['.', '-', '_', '+']);
     match numbers.next()?.parse().ok()? {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use crate::java::JavaServer;
-use crate::process::{connected, done, free_port, give};
+use crate::process::{connected, free_port, run, write_private};
 
 const SERVER: JavaServer = JavaServer {
     name: "kafka-4.1.0",
@@ -13,7 +13,7 @@ const SERVER: JavaServer = JavaServer {
     options: &["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC"],
 };
 
-/// One broker holds every copy, and topics come by being created. The rest is small, so that it starts quickly.
+/// A single replica, and no automatic creation of topics. The other values are small, for a quick start.
 const SETTINGS: &str = "\
 process.roles=broker,controller\n\
 node.id=1\n\
@@ -33,21 +33,21 @@ share.coordinator.state.topic.num.partitions=1\n\
 group.initial.rebalance.delay.ms=0\n\
 controlled.shutdown.enable=false\n";
 
-/// One word of 22 letters, as Kafka writes ids.
+/// The id of the cluster: 22 letters, in Kafka's format.
 const CLUSTER: &str = "c2F3bWlsbC10ZXN0cy0wMQ";
 
-/// What it says when it can be used.
+/// The line in its log once it is ready.
 const READY: &str = "Kafka Server started";
 
-/// More than a broker without passwords.
+/// Additions to a broker without passwords.
 #[derive(Debug, Clone, Default)]
 pub struct KafkaExtras {
-    /// More places where it listens: a name in capitals, and a protocol (`SSL`, `SASL_PLAINTEXT`, `SASL_SSL`). Each gets a
+    /// More listeners: a name in capitals, and a protocol (`SSL`, `SASL_PLAINTEXT`, `SASL_SSL`). Each gets a
     /// port of its own: see [`Server::port_of`](crate::Server::port_of).
     pub listeners: Vec<(String, String)>,
     /// Lines for its properties. They come last, so they override.
     pub properties: String,
-    /// Users that it knows from its first start, as its own tool wants them:
+    /// Users that exist from its first start, in the format of its own tool:
     /// `SCRAM-SHA-256=[name=alice,password=secret]`.
     pub scram: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub(crate) fn programs() -> Result<PathBuf, String> {
     SERVER.programs()
 }
 
-/// Makes its data, and says at which ports its other listeners are.
+/// Creates its data, and returns the ports of its other listeners.
 pub(crate) fn prepare(
     jars: &Path,
     folder: &Path,
@@ -74,7 +74,7 @@ pub(crate) fn prepare(
     }
     let controller = free_port()?;
     let properties = folder.join("server.properties");
-    give(
+    write_private(
         &properties,
         &format!(
             "{SETTINGS}log.dirs={}\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n\
@@ -91,11 +91,11 @@ pub(crate) fn prepare(
     for user in &extras.scram {
         format.args(["--add-scram", user]);
     }
-    done("formatting its storage", &mut format)?;
+    run("formatting its storage", &mut format)?;
     Ok(ports)
 }
 
-/// Starts it, and says which process it is.
+/// Starts it and returns its process id.
 pub(crate) fn launch(jars: &Path, folder: &Path, port: u16) -> Result<(u32, Option<Child>), String> {
     let mut java = SERVER.program(jars, folder)?;
     java.arg("kafka.Kafka").arg(folder.join("server.properties"));

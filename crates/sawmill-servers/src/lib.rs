@@ -1,9 +1,9 @@
-//! Real servers for the tests of Sawmill: each in a folder and on a port of its own, never the system's service, and ended by
-//! its process id.
+//! Real servers for the tests of Sawmill. Each has a folder and a port of its own, is never the system's
+//! service, and is ended by its process id.
 //!
-//! A [`Server`] is private to whoever started it: it may be stopped, killed and started again under load, with the same data
-//! on the same port, and is removed when it is dropped. It uses the standard library only, so that the project's own tool can
-//! start servers too and stays quick to build.
+//! A [`Server`] is private to its owner: it can be stopped, killed and restarted under load, with the same
+//! data on the same port, and is removed when it is dropped. The crate uses the standard library only, so
+//! that `xtask` can start servers too and stays quick to build.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), String> {
@@ -17,7 +17,7 @@
 //! # }
 //! ```
 
-// It starts servers beside the product: time here is the machine's own.
+// Test servers use the machine's own clock.
 #![allow(clippy::disallowed_methods)]
 
 mod cassandra;
@@ -40,26 +40,27 @@ pub use install::{chromium, podman, python};
 pub use kafka::KafkaExtras;
 pub use running::Running;
 
-/// How the error begins if a server can be had, and was only too slow to start or to stop: the machine is busy. Any other error says
-/// what is missing.
+/// The prefix of the error of a server that is available but was too slow to start or to stop: the machine is
+/// busy. Any other error says what is missing.
 pub const TOO_SLOW: &str = "too slow: ";
 
-/// Which server.
+/// The kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The PostgreSQL that Debian has.
+    /// Debian's PostgreSQL.
     Postgres,
-    /// The newest PostgreSQL that is tried, from Maven's archive.
+    /// The newest PostgreSQL that is tested, from Maven's archive.
     Postgres18,
-    /// The MariaDB that Debian has.
+    /// Debian's MariaDB.
     Mariadb,
-    /// A pooler in transaction mode before a PostgreSQL: see [`Server::pgbouncer`].
+    /// A pooler in transaction mode in front of a PostgreSQL: see [`Server::pgbouncer`].
     Pgbouncer,
-    /// A ZooKeeper, alone, from Maven's archive.
+    /// A single ZooKeeper, from Maven's archive.
     Zookeeper,
-    /// A Kafka broker that is its own controller, from Maven's archive; with more than that: [`Server::kafka`].
+    /// A Kafka broker that is its own controller, from Maven's archive. [`Server::kafka`] adds listeners and
+    /// users.
     Kafka,
-    /// A Cassandra node, alone, from Maven's archive.
+    /// A single Cassandra node, from Maven's archive.
     Cassandra,
 }
 
@@ -87,30 +88,31 @@ impl Kind {
         }
     }
 
-    /// The one of this name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// A server that was started here, with all that is needed to start it again.
+/// A server that this process has started, and can start again.
 #[derive(Debug)]
 pub struct Server {
     running: Running,
-    /// Where its programs are.
+    /// The folder of its programs.
     programs: PathBuf,
     host: Ipv4Addr,
     port: u16,
-    /// Where else it listens, by name.
+    /// The ports of its other listeners, by name.
     ports: Vec<(String, u16)>,
-    /// The process that we started, if it is not the server itself that was left to run by itself.
+    /// Our child process, if there is one: the server itself, or the program that runs it.
     child: Option<Child>,
-    /// False once it was handed over to somebody who will end it.
+    /// False once it was handed over to a caller that will end it.
     ours: bool,
 }
 
 impl Server {
-    /// Starts a new one, getting its programs first if they are not here. The error says what is missing, or that it was [too slow](TOO_SLOW).
+    /// Starts a new server, and fetches its programs first if they are missing. The error says what is
+    /// missing, or that it was [too slow](TOO_SLOW).
     pub fn start(kind: Kind) -> Result<Self, String> {
         match kind {
             Kind::Postgres => {
@@ -127,14 +129,14 @@ impl Server {
             }
             Kind::Kafka => Self::kafka(&KafkaExtras::default()),
             Kind::Cassandra => Self::make(kind, cassandra::programs()?, |at| {
-                cassandra::prepare(at.folder(), at.host, cassandra::Ports::beside(at.port)?)
+                cassandra::prepare(at.folder(), at.host, cassandra::Ports::with_native(at.port)?)
             }),
             Kind::Pgbouncer => Err("a pooler needs a server behind it".to_owned()),
         }
     }
 
-    /// Starts a pooler in transaction mode before the PostgreSQL at this port, with so few connections to it that clients must
-    /// share them.
+    /// Starts a pooler in transaction mode in front of the PostgreSQL on this port, with so few server
+    /// connections that clients must share them.
     pub fn pgbouncer(port: u16) -> Result<Self, String> {
         let prepare = |at: &mut Self| pgbouncer::prepare(&at.programs, at.folder(), port);
         Self::make(Kind::Pgbouncer, pgbouncer::programs()?, prepare)
@@ -148,9 +150,9 @@ impl Server {
         })
     }
 
-    /// Starts three Cassandra nodes, from 127.0.0.1 to 127.0.0.3, that are one ring. Each knows the way to all of them.
+    /// Starts a ring of three Cassandra nodes, on 127.0.0.1 to 127.0.0.3. The URL of each names all of them.
     pub fn cassandra_ring() -> Result<Vec<Self>, String> {
-        let ports = cassandra::Ports::beside(process::free_port()?)?;
+        let ports = cassandra::Ports::with_native(process::free_port()?)?;
         let host = |number| Ipv4Addr::new(127, 0, 0, number);
         let nodes = (1..=3).map(|number| format!("{}:{}", host(number), ports.native)).collect::<Vec<_>>();
         let url = format!("cassandra://{}/sawmill?replication=3", nodes.join(","));
@@ -176,7 +178,7 @@ impl Server {
             _ => format!("postgres://sawmill:sawmill@127.0.0.1:{port}/postgres"),
         };
         let running = Running { kind, pid: 0, folder, url };
-        // From here on, whatever fails, the folder goes when this is dropped.
+        // From here on, dropping the server removes the folder if a step fails.
         let host = Ipv4Addr::LOCALHOST;
         let mut server = Self { running, programs, host, port, ports: Vec::new(), child: None, ours: true };
         prepare(&mut server)?;
@@ -184,41 +186,41 @@ impl Server {
         Ok(server)
     }
 
-    /// Where clients find it, with user and password.
+    /// The URL for clients, with user and password.
     pub fn url(&self) -> &str {
         &self.running.url
     }
 
-    /// Where clients find it.
+    /// The port for clients.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where clients find another listener of a broker.
+    /// The port of another listener of a broker.
     pub fn port_of(&self, listener: &str) -> Option<u16> {
         self.ports.iter().find(|(name, _)| name == listener).map(|(_, port)| *port)
     }
 
-    /// The folder in which it keeps everything. The data of a database is in `data`, what it says in `log`.
+    /// The folder with all its files. The data of a database is in `data`, its output in `log`.
     pub fn folder(&self) -> &Path {
         &self.running.folder
     }
 
-    /// Gives a file to the server: it can read it, and nobody else can.
+    /// Writes a file that only the server can read.
     pub fn give_file(&self, name: &str, content: &str) -> Result<PathBuf, String> {
         let path = self.running.folder.join(name);
-        process::give(&path, content)?;
+        process::write_private(&path, content)?;
         Ok(path)
     }
 
-    /// Ends it as an administrator would who does not wait for clients. Its data stays.
+    /// Stops it cleanly, without waiting for clients. Its data stays.
     pub fn stop(&mut self) -> Result<(), String> {
-        self.running.end_politely()?;
+        self.running.end_gracefully()?;
         self.reap();
         Ok(())
     }
 
-    /// Ends it and all its processes at once, without a chance to tidy up (SIGKILL). Its data stays as it is.
+    /// Kills it and its child processes (SIGKILL). Its data stays as it is.
     pub fn kill(&mut self) -> Result<(), String> {
         self.running.kill()?;
         self.reap();
@@ -239,13 +241,13 @@ impl Server {
         Ok(())
     }
 
-    /// Leaves it running when this is dropped, and even when this program ends: the caller ends it.
+    /// Leaves it running, even after this program ends: the caller must end it.
     pub fn hand_over(mut self) -> Running {
         self.ours = false;
         self.running.clone()
     }
 
-    /// What we started has ended: its parent must say that it knows.
+    /// Reaps our child process, which has ended.
     fn reap(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.wait();
@@ -258,7 +260,7 @@ impl Drop for Server {
         if !self.ours {
             return;
         }
-        // A test that failed is told by its own words, not by these.
+        // Only warn: a panic here would hide the failure of the test.
         if let Err(why) = self.kill() {
             eprintln!("warning: {why}");
         }

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::install::{self, Archive};
-use crate::process::{READY, done, end_of, give, humbly, too_slow};
+use crate::process::{READY, end_of, run, too_slow, unprivileged, write_private};
 
-/// Where Debian puts the binaries of each version.
+/// Where Debian installs the binaries of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
 /// A jar with an archive of `initdb`, `pg_ctl` and `postgres`.
@@ -21,7 +21,7 @@ const VERSION_18: Archive = Archive {
     inner: "postgres-linux-x86_64.txz",
 };
 
-/// Small, so that it starts quickly beside other work; nothing that a crash could turn into lost data.
+/// Small buffers, for a quick start beside other work. No setting trades durability for speed.
 const SETTINGS: &[&str] = &[
     "listen_addresses=127.0.0.1",
     "unix_socket_directories=",
@@ -30,7 +30,7 @@ const SETTINGS: &[&str] = &[
     "max_wal_size=512MB",
 ];
 
-/// The folder of the binaries that Debian has, installed if they are not there.
+/// Returns the folder of Debian's binaries, installed if they are missing.
 pub(crate) fn programs() -> Result<PathBuf, String> {
     if let Some(found) = installed() {
         return Ok(found);
@@ -46,11 +46,11 @@ pub(crate) fn programs_of_18() -> Result<PathBuf, String> {
     Ok(install::archive(&VERSION_18)?.join("bin"))
 }
 
-/// Makes its data.
+/// Creates its data.
 pub(crate) fn prepare(programs: &Path, folder: &Path) -> Result<(), String> {
     let (data, password) = (folder.join("data"), folder.join("password"));
-    give(&password, "sawmill\n")?;
-    let mut initdb = humbly(&programs.join("initdb"));
+    write_private(&password, "sawmill\n")?;
+    let mut initdb = unprivileged(&programs.join("initdb"));
     initdb.current_dir(folder).args([
         "--no-sync",
         "--encoding=UTF8",
@@ -58,23 +58,24 @@ pub(crate) fn prepare(programs: &Path, folder: &Path) -> Result<(), String> {
         "--username=sawmill",
     ]);
     initdb.args(["--auth=scram-sha-256", "--pwfile"]).arg(&password).arg("-D").arg(&data);
-    done("initdb", &mut initdb)
+    run("initdb", &mut initdb)
 }
 
-/// Starts it, and says which process it is. After a crash others may still hold what is left of it, for a moment.
+/// Starts it and returns its process id. Retries after a crash while remains of the old server hold its
+/// resources.
 pub(crate) fn launch(programs: &Path, folder: &Path, port: u16) -> Result<u32, String> {
     let (data, log) = (folder.join("data"), folder.join("log"));
     let settings: Vec<String> = SETTINGS.iter().map(|setting| format!("-c {setting}")).collect();
     let options = format!("-p {port} {}", settings.join(" "));
-    // One that was killed leaves this behind, and would be taken for alive as long as nobody has buried its process.
+    // A killed server leaves this file behind, and counts as alive until its zombie process is reaped.
     let _ = fs::remove_file(data.join("postmaster.pid"));
-    let (began, patience) = (Instant::now(), READY.as_secs().to_string());
+    let (began, timeout_s) = (Instant::now(), READY.as_secs().to_string());
     loop {
-        let mut start = humbly(&programs.join("pg_ctl"));
-        start.current_dir(folder).args(["start", "-w", "-t", &patience, "-o", &options, "-D"]).arg(&data);
-        // `done` waits for the ends of its pipes, which the server must not hold.
+        let mut start = unprivileged(&programs.join("pg_ctl"));
+        start.current_dir(folder).args(["start", "-w", "-t", &timeout_s, "-o", &options, "-D"]).arg(&data);
+        // `run` waits until its pipes are closed, so the server must not inherit them.
         start.arg("-l").arg(&log);
-        match done("pg_ctl start", &mut start) {
+        match run("pg_ctl start", &mut start) {
             Ok(()) => break,
             Err(_) if began.elapsed() < READY && end_of(&log).contains("still in use") => {
                 thread::sleep(Duration::from_millis(100));
@@ -87,14 +88,14 @@ pub(crate) fn launch(programs: &Path, folder: &Path, port: u16) -> Result<u32, S
     }
     let first_line = fs::read_to_string(data.join("postmaster.pid"));
     let pid = first_line.ok().and_then(|text| text.lines().next()?.trim().parse().ok());
-    pid.ok_or_else(|| "it does not say which process it is".to_owned())
+    pid.ok_or_else(|| "its process id cannot be read from postmaster.pid".to_owned())
 }
 
-/// The newest of Debian's, else the one on the PATH.
+/// The newest version of Debian, or else the one on the PATH.
 fn installed() -> Option<PathBuf> {
     let versions = fs::read_dir(VERSIONS).into_iter().flatten().flatten().map(|entry| entry.path());
     let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
     let newest = versions.filter(|path| path.join("bin/initdb").exists()).max_by_key(number);
-    let on_path = || done("initdb", Command::new("initdb").arg("--version")).is_ok().then(PathBuf::new);
+    let on_path = || run("initdb", Command::new("initdb").arg("--version")).is_ok().then(PathBuf::new);
     newest.map(|version| version.join("bin")).or_else(on_path)
 }

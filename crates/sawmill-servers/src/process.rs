@@ -1,4 +1,5 @@
-//! What starting any server takes: a folder and a port of its own, another user than root, and waiting until it answers.
+//! Shared by all servers: a folder and a port of their own, an unprivileged user, and waiting until they
+//! answer.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,15 +12,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it answers, on a machine that is busy with other things.
+/// How long a server may take until it answers, on a busy machine.
 pub(crate) const READY: Duration = Duration::from_secs(120);
 
-/// The error of a server that can be had, and that did not start or stop in time.
+/// The error of a server that did not start or stop in time.
 pub(crate) fn too_slow(what: &str) -> String {
     format!("{}{what}", crate::TOO_SLOW)
 }
 
-/// Who runs servers when we are root, because they refuse to be root.
+/// The user that runs servers if we are root: they refuse to run as root.
 const NOBODY: &str = "nobody";
 
 pub(crate) fn we_are_root() -> bool {
@@ -27,8 +28,8 @@ pub(crate) fn we_are_root() -> bool {
     id.is_ok_and(|id| id.stdout.trim_ascii() == b"0")
 }
 
-/// A program, run by another user if we are root.
-pub(crate) fn humbly(program: &Path) -> Command {
+/// A command that runs a program as another user if we are root.
+pub(crate) fn unprivileged(program: &Path) -> Command {
     if we_are_root() {
         let mut runuser = Command::new("runuser");
         runuser.args(["-u", NOBODY, "--"]).arg(program);
@@ -38,41 +39,42 @@ pub(crate) fn humbly(program: &Path) -> Command {
     }
 }
 
-/// A new folder that belongs to whoever will run the server. Not among build products, which others may not be able to
-/// reach.
+/// Creates a folder that belongs to the user of the server. It is not among build products, which other users
+/// may be unable to reach.
 pub(crate) fn folder(engine: &str) -> Result<PathBuf, String> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("sawmill-{engine}-{}-{number}", std::process::id()));
     fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     if we_are_root() {
-        done("chown", Command::new("chown").arg(NOBODY).arg(&folder))?;
+        run("chown", Command::new("chown").arg(NOBODY).arg(&folder))?;
     }
     Ok(folder)
 }
 
-/// Writes a file that whoever runs the server can read, and nobody else.
-pub(crate) fn give(path: &Path, content: &str) -> Result<(), String> {
+/// Writes a file that only the user of the server can read.
+pub(crate) fn write_private(path: &Path, content: &str) -> Result<(), String> {
     let written =
         fs::write(path, content).and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o600)));
     written.map_err(|error| format!("{}: {error}", path.display()))?;
     if we_are_root() {
-        done("chown", Command::new("chown").arg(NOBODY).arg(path))?;
+        run("chown", Command::new("chown").arg(NOBODY).arg(path))?;
     }
     Ok(())
 }
 
-/// Where servers of the tests listen. Not where the system takes the ports of connections from, and of listeners that leave the
-/// choice to it (from 32768 on Linux): it would give the port of a server that is stopped for a moment to somebody else.
+/// The ports of test servers. They lie outside the range from which the system assigns ports (from 32768 on
+/// Linux): there it might give the port of a stopped server to another process.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A port that nobody uses, and that no other test gets as long as this process lives, also while its server is stopped.
+/// Returns an unused port, and reserves it among tests for the lifetime of this process, even while its
+/// server is stopped.
 pub(crate) fn free_port() -> Result<u16, String> {
     static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let locks = std::env::temp_dir().join("sawmill-ports");
     fs::create_dir_all(&locks).map_err(|error| format!("{}: {error}", locks.display()))?;
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    // Each process begins at a place of its own.
+    // Each process starts its search at another port.
     let first = PORTS.start + (std::process::id() % (PORTS.len() as u32)) as u16;
     for port in (first..PORTS.end).chain(PORTS.start..first) {
         let lock = File::create(locks.join(port.to_string()));
@@ -85,8 +87,8 @@ pub(crate) fn free_port() -> Result<u16, String> {
     Err(format!("there is no free port from {} to {}", PORTS.start, PORTS.end))
 }
 
-/// Runs a program to its end, quietly; the error is what it said.
-pub(crate) fn done(what: &str, command: &mut Command) -> Result<(), String> {
+/// Runs a program to its end, quietly. The error contains its output.
+pub(crate) fn run(what: &str, command: &mut Command) -> Result<(), String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{what}: {error}"))?;
     if output.status.success() {
         return Ok(());
@@ -95,17 +97,17 @@ pub(crate) fn done(what: &str, command: &mut Command) -> Result<(), String> {
     Err(format!("{what} failed ({}): {}", output.status, String::from_utf8_lossy(&said).trim()))
 }
 
-/// Waits until a server that speaks first (MariaDB does) says something on the port.
+/// Waits until a server that speaks first (as MariaDB does) sends something on the port.
 pub(crate) fn answers(port: u16, server: &mut Child, log: &Path) -> Result<(), String> {
     wait(server, log, || greets(port))
 }
 
-/// Waits until a server takes connections on the port.
+/// Waits until a server accepts connections on the port.
 pub(crate) fn accepts(port: u16, server: &mut Child, log: &Path) -> Result<(), String> {
     wait(server, log, || connected(port).map(drop))
 }
 
-/// What ended meanwhile will not answer any more, and what does not answer is ended.
+/// Waits until the server is ready. Fails if it ends meanwhile; ends it if it takes too long.
 pub(crate) fn wait(server: &mut Child, log: &Path, ready: impl Fn() -> io::Result<()>) -> Result<(), String> {
     let started = Instant::now();
     while started.elapsed() < READY {
@@ -117,7 +119,7 @@ pub(crate) fn wait(server: &mut Child, log: &Path, ready: impl Fn() -> io::Resul
         }
         thread::sleep(Duration::from_millis(20));
     }
-    // What starts it for us hands this signal on, and no other.
+    // `runuser` forwards this signal, and no other.
     let _ = Command::new("kill").arg(server.id().to_string()).status().and_then(|_| server.wait());
     Err(too_slow(&format!("it does not answer within {READY:?}: {}", end_of(log))))
 }

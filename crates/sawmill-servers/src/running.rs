@@ -1,4 +1,4 @@
-//! A server that runs: a process and the folder that it names in its command line.
+//! A running server: a process, recognised by the folder in its command line.
 
 use std::fs;
 use std::io;
@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 use crate::Kind;
 use crate::process::too_slow;
 
-/// How long a server may take to stop when it is asked to, before it is killed.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a server may take to stop before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server that was started here, perhaps by another run of a program.
+/// A server that was started by this program, or by an earlier run of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// What it is.
+    /// The kind of server.
     pub kind: Kind,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Everything that it keeps; it goes when the server goes.
+    /// All its files; removed with the server.
     pub folder: PathBuf,
-    /// Where clients find it, with user and password.
+    /// The URL for clients, with user and password.
     pub url: String,
 }
 
 impl Running {
-    /// True if this very server runs: a process with this id may by now be somebody else's.
+    /// True if this server runs: the process id alone may have been reused.
     pub fn is_alive(&self) -> bool {
         let of = |what: &str| PathBuf::from(format!("/proc/{}/{what}", self.pid));
         let folder = self.folder.to_string_lossy();
@@ -38,9 +38,9 @@ impl Running {
         named && !zombie
     }
 
-    /// Ends it, by force if it must be, and removes what it kept.
+    /// Ends it, by force if necessary, and removes its folder.
     pub fn stop(&self) {
-        if let Err(why) = self.end_politely() {
+        if let Err(why) = self.end_gracefully() {
             eprintln!("warning: {why}");
         }
         if let Err(error) = fs::remove_dir_all(&self.folder)
@@ -50,17 +50,18 @@ impl Running {
         }
     }
 
-    /// Asks it to stop and waits. Who does not hear is killed, and that is an error.
-    pub(crate) fn end_politely(&self) -> Result<(), String> {
+    /// Asks it to stop and waits. If it does not stop in time, kills it and returns an error.
+    pub(crate) fn end_gracefully(&self) -> Result<(), String> {
         if !self.is_alive() {
             return Ok(());
         }
-        // SIGINT is a quick and clean end to PostgreSQL; SIGTERM would wait for its clients. PgBouncer's SIGINT would.
-        let polite = match self.kind {
+        // SIGINT stops PostgreSQL quickly and cleanly; SIGTERM would wait for its clients. For PgBouncer it
+        // is the other way round.
+        let stop_signal = match self.kind {
             Kind::Postgres | Kind::Postgres18 => "-INT",
             _ => "-TERM",
         };
-        signal(polite, &[self.pid])?;
+        signal(stop_signal, &[self.pid])?;
         if self.ended() {
             return Ok(());
         }
@@ -68,7 +69,8 @@ impl Running {
         Err(too_slow(&format!("{} ({}) did not stop and was killed", self.kind.name(), self.pid)))
     }
 
-    /// Ends it at once, with the processes that it started: they would else go on for a moment, and hold what they hold.
+    /// Kills it with its child processes, which would otherwise live on for a moment and keep their ports and
+    /// locks.
     pub(crate) fn kill(&self) -> Result<(), String> {
         if !self.is_alive() {
             return Ok(());
@@ -92,7 +94,7 @@ impl Running {
 fn wait_for(condition: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while !condition() {
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > STOP_TIMEOUT {
             return false;
         }
         thread::sleep(Duration::from_millis(10));
@@ -102,7 +104,7 @@ fn wait_for(condition: impl Fn() -> bool) -> bool {
 
 fn signal(signal: &str, pids: &[u32]) -> Result<(), String> {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-    // One of them may have ended by itself; whether they all have is looked at afterwards.
+    // A process may have ended by itself, so the exit code is ignored; the caller checks that all have ended.
     let sent = Command::new("kill").arg(signal).args(&pids).stderr(Stdio::null()).status();
     sent.map(|_| ()).map_err(|error| format!("process {} cannot be ended: {error}", pids.join(", ")))
 }

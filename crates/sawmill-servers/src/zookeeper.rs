@@ -1,11 +1,11 @@
-//! A ZooKeeper server, alone.
+//! A single ZooKeeper server.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use crate::java::JavaServer;
-use crate::process::{connected, give};
+use crate::process::{connected, write_private};
 
 const SERVER: JavaServer = JavaServer {
     name: "zookeeper-3.9.4",
@@ -14,8 +14,9 @@ const SERVER: JavaServer = JavaServer {
     options: &["-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"],
 };
 
-/// Sessions may be as short as two ticks, and longer than it takes to start it again on a busy machine. It writes before it answers, as it does by itself.
-/// It says whether it serves (`srvr`), and which sessions there are (`dump`).
+/// Sessions may be as short as two ticks, and longer than a restart takes on a busy machine. Syncs to disk
+/// before it answers, which is the default. Tests may ask whether it serves (`srvr`), and for its sessions
+/// (`dump`).
 const SETTINGS: &str = "\
 tickTime=500\n\
 maxSessionTimeout=60000\n\
@@ -28,20 +29,23 @@ pub(crate) fn programs() -> Result<PathBuf, String> {
     SERVER.programs()
 }
 
-/// Writes what it is told. More of a test's own may be written there before it is started again.
+/// Writes the configuration. Tests may edit it before a restart.
 pub(crate) fn prepare(folder: &Path, port: u16) -> Result<(), String> {
     let data = folder.join("data");
-    give(&folder.join("zoo.cfg"), &format!("{SETTINGS}clientPort={port}\ndataDir={}\n", data.display()))
+    write_private(
+        &folder.join("zoo.cfg"),
+        &format!("{SETTINGS}clientPort={port}\ndataDir={}\n", data.display()),
+    )
 }
 
-/// Starts it, and says which process it is.
+/// Starts it and returns its process id.
 pub(crate) fn launch(jars: &Path, folder: &Path, port: u16) -> Result<(u32, Option<Child>), String> {
     let mut java = SERVER.program(jars, folder)?;
     java.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(folder.join("zoo.cfg"));
     SERVER.launch(java, folder, |_| serves(port).unwrap_or(false))
 }
 
-/// One that has not read its data yet says that it is not serving.
+/// Whether it serves. It accepts connections, but does not serve, while it reads its data.
 fn serves(port: u16) -> io::Result<bool> {
     let mut stream = connected(port)?;
     stream.set_read_timeout(Some(std::time::Duration::from_secs(1)))?;

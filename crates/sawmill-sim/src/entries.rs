@@ -1,19 +1,19 @@
-//! The entries of the ledger, and what a crash of the store undoes of them.
+//! The entries of the ledger, and how a crash of the store undoes light writes.
 //!
-//! What was written lightly may be undone as long as nothing was written durably after it, in the log or in the ledger: then
-//! all of it is undone together. Versions that were given out are never given out again.
+//! A crash undoes all light writes since the last durable write, in the log or in the ledger. Versions are
+//! never reused.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sawmill::ledger::{Commit, Entry, EntryKey, Version, Write};
+use sawmill::engine::storage::{Commit, Entry, EntryKey, Version, Write};
 
 #[derive(Default)]
 pub(crate) struct Entries {
     held: BTreeMap<EntryKey, (Version, Bytes)>,
-    /// What was written lightly since the last durable write, and what was there before.
+    /// The light writes since the last durable write, each with the previous value.
     light: Vec<(EntryKey, Option<(Version, Bytes)>)>,
-    /// The greatest version that was given out before the last crash.
+    /// The greatest version before the last crash.
     floor: u64,
     greatest: u64,
 }
@@ -52,12 +52,13 @@ impl Entries {
         }
     }
 
-    /// All that was written until now lasts. True if some of it did not yet.
-    pub(crate) fn lasts(&mut self) -> bool {
+    /// Makes everything written until now durable. Returns true if something was not durable yet.
+    pub(crate) fn make_durable(&mut self) -> bool {
         !std::mem::take(&mut self.light).is_empty()
     }
 
-    /// A crash of the store: what does not last yet is undone. Says which entries that changed, and how they are now.
+    /// Undoes everything that is not durable, as a crash of the store does. Returns the changed entries, as
+    /// they are now.
     pub(crate) fn crash(&mut self) -> Vec<(EntryKey, Option<Entry>)> {
         self.floor = self.greatest;
         let mut keys = Vec::new();

@@ -1,7 +1,8 @@
-//! The executor: one thread, simulated time, and a scheduler that a seed decides.
+//! The executor: one thread, simulated time, and a scheduler that is driven by the seed.
 //!
-//! Among all tasks that could go on, the dice pick the next one, so that over many seeds every interleaving comes up
-//! that real threads and machines could show. Time stands still while anything can run, and then jumps to the next timer.
+//! The scheduler picks the next task at random among all tasks that can run, so that over many seeds every
+//! interleaving of real threads and machines can occur. Time stands still while anything can run, and then
+//! jumps to the next timer.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use crate::control::{Control, NodeId, State, Status};
 use crate::tasks::{TaskId, Work, lock};
 use crate::trace::Trace;
 
-/// One simulated world, made from a seed. Its levers are those of [`Control`].
+/// A simulated world, made from a seed. Dereferences to its [`Control`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,14 +32,14 @@ pub struct Sim {
     control: Control,
 }
 
-/// How long a run may go on.
+/// The limits of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most simulated time.
+    /// The maximum simulated time.
     pub time: Duration,
-    /// The most polls of tasks.
+    /// The maximum number of polls.
     pub steps: u64,
-    /// The most polls without any time passing; more is a loop that never waits, and panics.
+    /// The maximum number of polls without time passing. More polls mean an endless loop, which panics.
     pub steps_at_once: u64,
 }
 
@@ -51,13 +52,13 @@ impl Default for Limits {
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended<T> {
-    /// The controller finished.
+    /// The controlling future finished.
     Finished(T),
     /// The simulated time was used up.
     OutOfTime,
     /// The polls were used up.
     OutOfSteps,
-    /// Nothing can run, and no timer is set: everybody waits for somebody else.
+    /// Nothing can run and no timer is set: all tasks wait for each other.
     Stuck,
 }
 
@@ -74,27 +75,27 @@ enum Stop {
 }
 
 impl Sim {
-    /// The world of this seed, without a history for people.
+    /// Creates the world of this seed, without trace lines.
     pub fn new(seed: u64) -> Self {
         Self::with_history(seed, 0)
     }
 
-    /// The world of this seed, keeping the latest lines of what happens.
+    /// Creates the world of this seed, keeping the latest trace lines.
     pub fn with_history(seed: u64, lines: usize) -> Self {
         Self { control: Control::new(seed, Trace::keeping(lines)) }
     }
 
-    /// The levers, for tasks to take along.
+    /// Returns a handle that tasks can keep.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// Runs everything until this future, a task of the world, is finished, or a limit is reached. The other tasks stay
-    /// where they are, and go on if it is called again.
+    /// Runs everything until this future, a task of the world, is finished, or until a limit is reached.
+    /// Other tasks stay as they are, and go on at the next call.
     ///
     /// # Panics
     ///
-    /// If a task panics, or if tasks run on and on without any time passing.
+    /// If a task panics, or if tasks run endlessly without time passing.
     pub fn run<T: Send + 'static>(
         &self,
         limits: Limits,
@@ -122,8 +123,8 @@ impl Sim {
                 Next::Poll(id, work) => (id, work),
                 Next::Ended(stop) => return stop,
             };
-            // Polled without the lock: the task will use the levers.
-            work.bell.reset();
+            // Polled without the lock, because the task uses the control.
+            work.task_waker.reset();
             let poll = work.future.as_mut().poll(&mut Context::from_waker(&work.waker));
             match poll {
                 Poll::Pending => self.put_back(id, work),
@@ -138,7 +139,7 @@ impl Sim {
         }
     }
 
-    /// Puts a task back that waits, unless its node crashed while it was polled.
+    /// Puts a pending task back, unless its node crashed during the poll.
     fn put_back(&self, id: TaskId, work: Work) {
         let mut state = lock(&self.control.0);
         if let Some(task) = state.tasks.get(id) {
@@ -158,7 +159,7 @@ impl Deref for Sim {
     }
 }
 
-/// Tasks hold the levers and the levers hold the tasks, so they must be parted when the world ends.
+/// Breaks the cycle between control and tasks, so that both are freed.
 impl Drop for Sim {
     fn drop(&mut self) {
         let mut state = lock(&self.control.0);
@@ -177,7 +178,7 @@ struct Steps {
 }
 
 impl State {
-    /// Which task goes on, at what time.
+    /// Picks the next task, advancing time if needed.
     fn next(&mut self, limits: Limits, steps: &mut Steps) -> Next {
         if steps.total >= limits.steps {
             return Next::Ended(Stop::OutOfSteps);
@@ -185,7 +186,7 @@ impl State {
         loop {
             self.sort_out_woken(&mut steps.woken);
             while !self.ready.is_empty() {
-                let picked = self.dice.below(self.ready.len() as u64) as usize;
+                let picked = self.rng.below(self.ready.len() as u64) as usize;
                 let id = self.ready.swap_remove(picked);
                 if let Some(work) = self.take_work(id) {
                     steps.total += 1;
@@ -206,7 +207,7 @@ impl State {
         }
     }
 
-    /// Makes woken tasks ready that are still there.
+    /// Makes woken tasks ready, unless they were removed.
     fn sort_out_woken(&mut self, woken: &mut Vec<TaskId>) {
         self.tasks.take_woken(woken);
         for id in woken.drain(..) {
@@ -216,7 +217,7 @@ impl State {
         }
     }
 
-    /// The work of a ready task, if its node runs. A frozen node remembers it until it thaws.
+    /// Takes the work of a ready task, if its node runs. A frozen node keeps the task until it thaws.
     fn take_work(&mut self, id: TaskId) -> Option<Work> {
         let task = self.tasks.get(id)?;
         let node = task.node;
@@ -229,7 +230,8 @@ impl State {
         self.tasks.get(id)?.work.take()
     }
 
-    /// Jumps to the next timer and lets all timers of that moment ring; or says why there is nothing to wait for.
+    /// Jumps to the next timer and fires all timers of that moment. Returns the reason to stop if there is
+    /// nothing to wait for.
     fn pass_time(&mut self, limit: Duration) -> Option<Stop> {
         let Some((&(deadline, _), _)) = self.timers.first_key_value() else { return Some(Stop::Stuck) };
         if deadline > limit {

@@ -1,29 +1,29 @@
-//! Which faults a run may meet, and which it really met.
+//! The faults that a run may have, and those that took effect.
 //!
-//! A simulation that never struck proves nothing, so every fault counts itself in a [`Tally`] at the moment it takes
-//! effect: an unknown outcome is counted by what became of the write, a lost race when the ledger refused it.
+//! A fault that never takes effect tests nothing. Each fault is therefore counted in a [`Tally`] when it
+//! takes effect: an unknown outcome by what happened to the write, a lost race when the ledger refused it.
 
 use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// How often something happens, in ten-thousandths.
+/// The probability of an event, in ten-thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chance(u32);
 
 impl Chance {
-    /// It does not happen.
+    /// Never.
     pub const NEVER: Chance = Chance(0);
-    /// It happens each time.
+    /// Always.
     pub const ALWAYS: Chance = Chance(Self::ALL as u32);
     pub(crate) const ALL: u64 = 10_000;
 
-    /// So many times in a hundred.
+    /// A probability in percent.
     pub const fn percent(percent: u32) -> Self {
         Self::per_ten_thousand(percent * 100)
     }
 
-    /// So many times in ten thousand.
+    /// A probability in ten-thousandths.
     pub const fn per_ten_thousand(parts: u32) -> Self {
         if parts > Self::ALWAYS.0 { Self::ALWAYS } else { Self(parts) }
     }
@@ -33,7 +33,7 @@ impl Chance {
     }
 }
 
-/// How long something takes: any duration from the shortest to the longest.
+/// A random duration between two bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delay {
     /// The shortest.
@@ -43,64 +43,65 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// From so many to so many milliseconds.
+    /// Bounds in milliseconds.
     pub const fn millis(from: u64, to: u64) -> Self {
         Self { from: Duration::from_millis(from), to: Duration::from_millis(to) }
     }
 
-    /// From so many to so many microseconds.
+    /// Bounds in microseconds.
     pub const fn micros(from: u64, to: u64) -> Self {
         Self { from: Duration::from_micros(from), to: Duration::from_micros(to) }
     }
 }
 
-/// What may go wrong on the way to the store and in it. The chances are per call; those of the outcomes of one call
-/// add up, so together they should stay below one.
+/// The faults between the nodes and the store, and in the store. Probabilities are per call. Those of the
+/// outcomes of one call add up, so their sum should stay below one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Faults {
-    /// How long every call travels, each way.
+    /// The latency of every call, each way.
     pub latency: Delay,
-    /// How often a way takes longer…
+    /// How often one way takes longer…
     pub slow: Chance,
     /// …and by how much.
     pub slow_by: Delay,
     /// How often a call is refused before it has any effect.
     pub unavailable: Chance,
-    /// How often a write takes effect and its caller is told that the outcome is unknown.
+    /// How often a write takes effect but returns an unknown outcome.
     pub unknown_applied: Chance,
-    /// How often a write never takes effect and its caller is told that the outcome is unknown.
+    /// How often a write never takes effect and returns an unknown outcome.
     pub unknown_lost: Chance,
-    /// How often a write takes effect only after its caller was told that the outcome is unknown…
+    /// How often a write takes effect only after its caller got an unknown outcome…
     pub unknown_late: Chance,
-    /// …and how long after.
+    /// …and how much later.
     pub late_by: Delay,
-    /// How often an append takes effect for a part of its messages, and its outcome is told as unknown.
+    /// How often an append takes effect for a part of its messages and returns an unknown outcome.
     pub unknown_partial: Chance,
-    /// How long a caller waits for an answer that does not come.
+    /// How long a caller waits for an answer that does not arrive.
     pub timeout: Delay,
-    /// How often an append is acknowledged before its messages can be read…
+    /// How often an append is acknowledged before its messages are readable…
     pub late_visible: Chance,
-    /// How often an append is held back, like a transaction left open, and acknowledged when it can be read…
+    /// How often an append is delayed, like an open transaction, and acknowledged when it is readable…
     pub held_back: Chance,
     /// …and by how much, for both.
     pub visible_by: Delay,
-    /// How often a hint does not reach a node.
-    pub lost_hint: Chance,
-    /// How often a read answers less than there is, or nothing of a shard.
+    /// How often a notification does not reach a node.
+    pub lost_notification: Chance,
+    /// How often a read returns less than exists, or nothing of a shard.
     pub short_read: Chance,
-    /// How often a promotion adds a message twice; only on a log that cannot tell.
+    /// How often a promotion adds a message twice; only on a log without duplicate detection.
     pub doubled_promotion: Chance,
-    /// How often a trim leaves for later what it may drop, or a part of it.
+    /// How often a trim leaves messages for later that it could drop.
     pub late_trim: Chance,
-    /// How often an acknowledged append adds its messages twice; only on a log that cannot tell.
+    /// How often an acknowledged append adds its messages twice; only on a log without duplicate detection.
     pub doubled: Chance,
-    /// How often an append of unknown outcome that took effect adds its messages twice; only on a log that cannot tell.
+    /// How often an applied append of unknown outcome adds its messages twice; only on a log without
+    /// duplicate detection.
     pub doubled_unknown: Chance,
 }
 
 impl Faults {
-    /// A store that is quick and does nothing wrong. The bounds of what does not happen are set to sensible values, so
-    /// that a scenario needs to set chances only.
+    /// A fast store without faults. The durations of disabled faults have sensible values, so that a scenario
+    /// needs to set probabilities only.
     pub const fn calm() -> Self {
         Self {
             latency: Delay::micros(200, 2_000),
@@ -116,7 +117,7 @@ impl Faults {
             late_visible: Chance::NEVER,
             held_back: Chance::NEVER,
             visible_by: Delay::millis(1, 3_000),
-            lost_hint: Chance::NEVER,
+            lost_notification: Chance::NEVER,
             short_read: Chance::NEVER,
             doubled_promotion: Chance::NEVER,
             late_trim: Chance::NEVER,
@@ -128,17 +129,17 @@ impl Faults {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
-        /// A kind of fault, as it is counted when it strikes.
+        /// A kind of fault, counted when it takes effect.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum FaultKind {
             $($(#[$doc])* $kind,)*
         }
 
         impl FaultKind {
-            /// All kinds, in the order in which they are printed.
+            /// All kinds, in printing order.
             pub const ALL: &[FaultKind] = &[$(FaultKind::$kind,)*];
 
-            /// What it is called in a report.
+            /// Returns its name in reports.
             pub fn name(self) -> &'static str {
                 match self {
                     $(FaultKind::$kind => $name,)*
@@ -151,61 +152,62 @@ macro_rules! kinds {
 kinds! {
     /// A call or an answer travelled for longer than usual.
     Delay = "delay",
-    /// A commit lost its race: the entry was not as expected.
+    /// A commit lost a race: the entry was not as expected.
     Conflict = "conflict",
-    /// A write took effect, and its caller was told that the outcome is unknown.
+    /// A write took effect but returned an unknown outcome.
     UnknownApplied = "unknown-applied",
-    /// A write never took effect, and its caller was told that the outcome is unknown.
+    /// A write never took effect and returned an unknown outcome.
     UnknownLost = "unknown-lost",
-    /// A write took effect after its caller was told that the outcome is unknown.
+    /// A write took effect after it had returned an unknown outcome.
     UnknownLate = "unknown-late",
-    /// A write came after its caller was told that the outcome is unknown, and was refused: the entry had moved on.
+    /// A write arrived after it had returned an unknown outcome, and was refused because the entry had
+    /// changed.
     UnknownLateRefused = "unknown-late-refused",
-    /// An append took effect in part, and its caller was told that the outcome is unknown.
+    /// An append took effect in part and returned an unknown outcome.
     UnknownPartial = "unknown-partial",
     /// A call was refused before it had any effect.
     Unavailable = "unavailable",
-    /// An append was acknowledged before its messages could be read.
+    /// An append was acknowledged before its messages were readable.
     LateVisibility = "late-visibility",
-    /// An append was held back, and acknowledged when its messages could be read.
+    /// An append was delayed, and acknowledged when its messages were readable.
     HeldBack = "held-back",
     /// A message became readable before one that reached the store earlier, in the same shard.
     Overtaken = "overtaken",
-    /// A hint did not reach a node.
-    LostHint = "lost-hint",
+    /// A notification did not reach a node.
+    LostNotification = "lost-hint",
     /// A message was added twice.
     DoubledAppend = "doubled-append",
-    /// A read answered less than there was.
+    /// A read returned less than existed.
     ShortRead = "short-read",
     /// A promotion added a message twice.
     DoubledPromotion = "doubled-promotion",
-    /// A trim left for later what it could have dropped.
+    /// A trim left messages for later that it could have dropped.
     LateTrim = "late-trim",
-    /// A call failed because the store was out.
+    /// A call failed because of a store outage.
     StoreOutage = "store-outage",
     /// A call failed because its node was cut off from the store.
     Partition = "partition",
-    /// The store crashed, and undid what was written lightly.
+    /// The store crashed and undid light writes.
     StoreCrash = "store-crash",
     /// A node crashed.
     Crash = "crash",
-    /// A node stood still for a while.
+    /// A node was frozen for a while.
     Freeze = "freeze",
-    /// A node's wall clock was set wrong.
+    /// A node's wall clock was offset.
     Skew = "skew",
 }
 
-/// How often each kind of fault struck.
+/// How often each kind of fault took effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tally([u64; FaultKind::ALL.len()]);
 
 impl Tally {
-    /// Counts one more of this kind.
+    /// Counts one fault of this kind.
     pub fn strike(&mut self, kind: FaultKind) {
         self.0[kind as usize] += 1;
     }
 
-    /// How often this kind struck.
+    /// Returns how often this kind took effect.
     pub fn count(&self, kind: FaultKind) -> u64 {
         self.0[kind as usize]
     }

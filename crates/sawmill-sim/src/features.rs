@@ -1,24 +1,24 @@
-//! Which features of the core a run has used.
+//! The features of the core that a run has used.
 //!
-//! A promise about a feature that no history uses is not checked, however often the checker looks. So each use counts itself in
-//! [`Features`] at the moment it takes effect in the store, or when its caller was told that it did.
+//! An invariant about a feature that no history uses is not tested. Each use is therefore counted in
+//! [`Features`] when it takes effect in the store, or when its caller is told so.
 
 use std::fmt;
 use std::ops::AddAssign;
 
 macro_rules! features {
     ($($(#[$doc:meta])* $feature:ident = $name:literal,)*) => {
-        /// A feature, as it is counted when it takes effect.
+        /// A feature, counted when it takes effect.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Feature {
             $($(#[$doc])* $feature,)*
         }
 
         impl Feature {
-            /// All features, in the order in which they are printed.
+            /// All features, in printing order.
             pub const ALL: &[Feature] = &[$(Feature::$feature,)*];
 
-            /// The name in a report.
+            /// Returns its name in reports.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Feature::$feature => $name,)*
@@ -33,7 +33,7 @@ features! {
     Delayed = "delayed",
     /// A schedule pushed a message.
     Tick = "tick",
-    /// A push was answered with the id of an earlier message of the same name.
+    /// A push returned the id of an earlier message of the same name.
     UniqueRefused = "unique-refused",
     /// A failed message was copied to the retry lane.
     Retry = "retry",
@@ -51,23 +51,23 @@ features! {
     DeclaredDead = "declared-dead",
     /// A claim of a worker that was gone was taken over.
     Adoption = "adoption",
-    /// A claim of a former life was recovered by its journal.
+    /// A claim of a previous incarnation was recovered from its journal.
     Recovery = "recovery",
     /// A claim was given back.
     GivenBack = "given-back",
     /// A claim that was given back was taken by another worker.
     TakenUp = "taken-up",
-    /// A group was sent to another place of a shard.
+    /// A seek moved a group in a shard.
     Seek = "seek",
     /// A message was cancelled.
     Cancel = "cancel",
     /// A group was paused.
     Pause = "pause",
-    /// A worker said, while others were at work, that it has nothing to do.
+    /// A worker reported that it is drained while others were at work.
     Drain = "drain",
     /// A message was pushed by a producer.
     Produced = "produced",
-    /// A push was repeated after nobody knew what came of it.
+    /// A push was repeated after an unknown outcome.
     Repeated = "repeated",
     /// A handler pushed a message that follows from the one it handled.
     Followed = "followed",
@@ -79,29 +79,29 @@ features! {
     PullGivenBack = "pull-given-back",
     /// A pulled message got more time.
     PullExtended = "pull-extended",
-    /// A handler took too long, and was dropped.
+    /// A handler exceeded its timeout and was dropped.
     Timeout = "timeout",
-    /// A worker had another TTL than others.
+    /// A worker had a TTL of its own.
     OwnTtl = "own-ttl",
-    /// The clock of a worker ran faster or slower than others.
+    /// A worker's clock ran at a rate of its own.
     OwnPace = "own-pace",
-    /// A tick was pushed later than the one after it was due.
+    /// A tick was pushed after the next one was due.
     TickMissed = "tick-missed",
-    /// A tick that was missed was left out, because it was older than a minute.
+    /// A missed tick was skipped because it was older than a minute.
     TickSkipped = "tick-skipped",
     /// Twenty workers or more were at work.
     Crowd = "crowd",
-    /// A worker took what lies behind a place that was trimmed.
+    /// A worker read past a trimmed position.
     TrimPassed = "trim-passed",
     /// A message became a dead letter because ten workers died holding it.
     Burial = "burial",
-    /// A claim that was closed was there again after a crash of the store.
+    /// A closed claim was open again after a crash of the store.
     Reopened = "reopened",
-    /// A worker died when nothing else was wrong, and what it held was started by another.
+    /// A worker died while nothing else was wrong, and another started its messages.
     CalmDeath = "calm-death",
-    /// A push was answered with the id of an earlier message whose name was taken for a time.
+    /// A push returned the id of an earlier message whose name was taken for a period.
     UniqueFor = "unique-for",
-    /// A message waited because as many of its key had started as may in a second.
+    /// A message waited because of the rate limit of its key.
     KeyLimited = "key-limited",
     /// The store got a newer format.
     FormatRaised = "format-raised",
@@ -111,9 +111,9 @@ features! {
     Trim = "trim",
     /// A message was settled because it was cancelled.
     Cancelled = "cancelled",
-    /// A message was given up, and its group only logs that.
+    /// A message was given up in a group that only logs failures.
     OnlyLogged = "only-logged",
-    /// A worker was refused because the store has a format that its program does not understand.
+    /// A worker was refused because its program does not understand the store's format.
     Outdated = "outdated",
 }
 
@@ -122,12 +122,12 @@ features! {
 pub struct Features([u64; Feature::ALL.len()]);
 
 impl Features {
-    /// Counts one more use.
+    /// Counts one use.
     pub fn count(&mut self, feature: Feature) {
         self.0[feature as usize] += 1;
     }
 
-    /// How often this feature was used.
+    /// Returns how often this feature was used.
     pub fn of(&self, feature: Feature) -> u64 {
         self.0[feature as usize]
     }

@@ -1,26 +1,25 @@
-//! The simulated ledger: the in-memory reference, reached over the simulated network.
+//! The simulated ledger: [`Entries`](crate::entries::Entries) behind the simulated network.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
-use sawmill::log::Hints;
+use sawmill::engine::storage::{Commit, Entry, EntryKey, Ledger, Notifications, Version, Write};
 use sawmill::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
 use crate::control::NodeId;
 use crate::faults::FaultKind;
-use crate::network::{Call, CallKind, Fate, Outcome, Seam};
+use crate::network::{Call, CallFate, CallKind, Outcome, Seam};
 use crate::observer::Event;
 use crate::store::Inside;
 use crate::tasks::lock;
 use crate::trace::digest;
 
-/// The ledger of a [`SimStore`](crate::SimStore), as one node reaches it.
+/// The ledger of a [`SimStore`](crate::SimStore) for one node.
 pub struct SimLedger {
     pub(crate) inside: Arc<Inside>,
     pub(crate) node: NodeId,
-    pub(crate) bell: Arc<watch::Sender<()>>,
+    pub(crate) notifier: Arc<watch::Sender<()>>,
 }
 
 impl SimLedger {
@@ -40,8 +39,8 @@ impl SimLedger {
     async fn write(&self, write: Write, lightly: bool) -> Result<Commit> {
         let (inside, node) = (self.inside.clone(), self.node);
         let call = Call { node, seam: Seam::Ledger, name: "commit", kind: CallKind::Write };
-        let effect = move |passage: crate::network::Passage| async move {
-            inside.commit(node, write, lightly, passage.fate == Fate::UnknownLate)
+        let effect = move |info: crate::network::CallInfo| async move {
+            inside.commit(node, write, lightly, info.fate == CallFate::UnknownLate)
         };
         match self.inside.network.call(call, effect).await {
             Outcome::Answer(commit) => Ok(commit),
@@ -71,13 +70,13 @@ impl Ledger for SimLedger {
         self.write(write, self.inside.settings.undoes).await
     }
 
-    fn watch(&self) -> Hints {
-        Hints::new(self.bell.subscribe())
+    fn entry_notifications(&self) -> Notifications {
+        Notifications::new(self.notifier.subscribe())
     }
 }
 
 impl Inside {
-    /// A commit takes effect, or is refused.
+    /// Applies or refuses a commit.
     fn commit(self: &Arc<Self>, node: NodeId, write: Write, lightly: bool, late: bool) -> Commit {
         let (old, answer) = {
             let mut entries = lock(&self.entries);
@@ -94,19 +93,19 @@ impl Inside {
                 format!("{key} v{} -> v{} {text}", version(found), now.0)
             });
             let (old, value) = (old.as_ref(), value.as_ref());
-            self.tell(&Event::Committed { node, key: &key, old, version: now, value, late });
-            self.hint(Seam::Ledger);
+            self.emit(&Event::Committed { node, key: &key, old, version: now, value, late });
+            self.notify(Seam::Ledger);
             if !lightly {
-                self.lasts_with_this();
+                self.commit_made_durable();
             }
         } else {
-            // A late write that is refused counts as just that.
+            // A refused late write is counted by its own kind only.
             if !late {
                 self.control.strike(node, FaultKind::Conflict, || {
                     format!("{key} is v{}, expected v{}", version(found), version(expect))
                 });
             }
-            self.tell(&Event::Refused { node, key: &key, expected: expect, found });
+            self.emit(&Event::Refused { node, key: &key, expected: expect, found });
         }
         answer
     }

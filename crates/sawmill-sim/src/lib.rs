@@ -1,31 +1,31 @@
-//! The simulation: the real core on a simulated clock, a seeded scheduler, and engines that misbehave.
+//! The simulation: the real core on a simulated clock, with a seeded scheduler and faulty engines.
 //!
-//! One seed is one history, and the same seed gives the same trace. [`Sim`] runs the tasks of all nodes on one thread
-//! and owns time and randomness. [`SimStore`] is the store that all nodes share, reached over a network that delays,
-//! reorders, loses and doubles within what the two seams allow. [`Tally`] says which faults really struck, and an
-//! [`Observer`] sees every effect at the moment it happens.
+//! A seed determines the whole history: the same seed gives the same trace. [`Sim`] runs the tasks of all
+//! nodes on one thread and controls time and random numbers. [`SimStore`] is the store that all nodes share.
+//! Its network delays, reorders, loses and duplicates within what the two storage interfaces allow. [`Tally`]
+//! counts the faults that took effect, and an [`Observer`] sees every effect at the moment it happens.
 
 pub mod checker;
 mod control;
-mod dice;
 mod entries;
 mod executor;
 mod faults;
+mod faulty_log;
 mod features;
-mod here;
 mod ledger;
 mod log;
 mod network;
+mod node_env;
 mod observer;
+mod rng;
 pub mod runner;
 pub mod scenario;
-mod shelf;
 mod store;
 mod tasks;
+mod topic_messages;
 mod trace;
 
 pub use control::{Control, NodeId};
-pub use dice::Seeded;
 pub use executor::{Ended, Limits, Sim};
 pub use faults::{Chance, Delay, FaultKind, Faults, Tally};
 pub use features::{Feature, Features};
@@ -33,5 +33,6 @@ pub use ledger::SimLedger;
 pub use log::SimLog;
 pub use network::Seam;
 pub use observer::{Event, Observer};
+pub use rng::Seeded;
 pub use store::{EngineBug, Settings, SimStore};
 pub use trace::{Line, Trace};

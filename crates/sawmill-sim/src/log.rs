@@ -1,33 +1,34 @@
-//! The simulated log: messages that can be late, doubled or held back, reached over the simulated network.
+//! The simulated log: messages can be late, duplicated or delayed, behind the simulated network.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::clock::Timestamp;
-use sawmill::engine::Capabilities;
-use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Error, ErrorKind, Message, MessageId, Result};
+use sawmill::engine::model::{Topic, TopicName};
+use sawmill::engine::storage::{
+    Backlog, Block, Capabilities, FoundMessage, Log, Notifications, Position, Promoted, ReadRequest, Record,
+    Span,
+};
+use sawmill::{Error, ErrorKind, Message, MessageId, Result, Timestamp, TopicSpec};
 use tokio::sync::watch;
 
 use crate::control::NodeId;
 use crate::faults::FaultKind;
 use crate::ledger::unavailable;
-use crate::network::{Call, CallKind, Fate, Outcome, Passage, Seam};
+use crate::network::{Call, CallFate, CallInfo, CallKind, Outcome, Seam};
 use crate::observer::Event;
-use crate::shelf::Arrival;
 use crate::store::{EngineBug, Inside, at_once};
+use crate::topic_messages::Arrival;
 
-/// How far ahead the clock of [`EngineBug::PromoteEarly`] is.
+/// How far the clock of [`EngineBug::PromoteEarly`] is ahead.
 const PROMOTED_EARLY_BY: Duration = Duration::from_secs(2);
 
-/// The log of a [`SimStore`](crate::SimStore), as one node reaches it.
+/// The log of a [`SimStore`](crate::SimStore) for one node.
 pub struct SimLog {
     pub(crate) inside: Arc<Inside>,
     pub(crate) node: NodeId,
-    pub(crate) bell: Arc<watch::Sender<()>>,
+    pub(crate) notifier: Arc<watch::Sender<()>>,
 }
 
 impl SimLog {
@@ -39,7 +40,7 @@ impl SimLog {
     ) -> Result<T> {
         let inside = self.inside.clone();
         let call = Call { node: self.node, seam: Seam::Log, name, kind };
-        self.inside.network.call(call, move |_| async move { effect(&inside) }).await.told(name)
+        self.inside.network.call(call, move |_| async move { effect(&inside) }).await.into_result(name)
     }
 }
 
@@ -58,7 +59,7 @@ impl Log for SimLog {
         let spec = spec.clone();
         let effect = move |inside: &Arc<Inside>| {
             let topic = at_once(inside.memory.create_topic(&spec))?;
-            inside.add_shelf(&topic);
+            inside.add_topic(&topic);
             Ok(topic)
         };
         self.call("create_topic", CallKind::Write, effect).await
@@ -76,7 +77,7 @@ impl Log for SimLog {
     async fn delete_topic(&self, topic: &Topic) -> Result<bool> {
         let topic = topic.clone();
         let effect = move |inside: &Arc<Inside>| {
-            inside.remove_shelf(&topic);
+            inside.remove_topic(&topic);
             at_once(inside.memory.delete_topic(&topic))
         };
         self.call("delete_topic", CallKind::Write, effect).await
@@ -85,16 +86,16 @@ impl Log for SimLog {
     async fn append(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()> {
         let (inside, topic, node) = (self.inside.clone(), topic.clone(), self.node);
         let call = Call { node, seam: Seam::Log, name: "append", kind: CallKind::Append };
-        let effect = move |passage| async move { inside.append(node, &topic, now, records, passage).await };
-        self.inside.network.call(call, effect).await.told("append")
+        let effect = move |info| async move { inside.append(node, &topic, now, records, info).await };
+        self.inside.network.call(call, effect).await.into_result("append")
     }
 
-    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+    async fn read(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
         let (topic, wants) = (topic.clone(), self.inside.cut_short(self.node, wants));
         let effect = move |inside: &Arc<Inside>| {
-            inside.shelf(&topic, |shelf| {
-                let mut blocks = shelf.read(&wants)?;
-                // One that was left out has more, as far as its reader knows.
+            inside.topic_messages(&topic, |topic_messages| {
+                let mut blocks = topic_messages.read(&wants)?;
+                // A shard that was left out reports more messages, because its reader cannot know.
                 wants.iter().zip(&mut blocks).for_each(|(want, block)| block.more |= want.limit == 0);
                 Ok(blocks)
             })
@@ -104,7 +105,9 @@ impl Log for SimLog {
 
     async fn reread(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
         let (topic, span) = (topic.clone(), span.clone());
-        let effect = move |inside: &Arc<Inside>| inside.shelf(&topic, |shelf| shelf.reread(shard, &span));
+        let effect = move |inside: &Arc<Inside>| {
+            inside.topic_messages(&topic, |topic_messages| topic_messages.reread(shard, &span))
+        };
         self.call("reread", CallKind::Read, effect).await
     }
 
@@ -115,34 +118,41 @@ impl Log for SimLog {
         let effect = move |inside: &Arc<Inside>| {
             let doubles =
                 || !inside.settings.idempotent_append && inside.network.hits(|of| of.doubled_promotion);
-            let (promoted, landed) = inside.shelf(&topic, |shelf| shelf.promote(now, limit, doubles))?;
+            let (promoted, landed) = inside
+                .topic_messages(&topic, |topic_messages| topic_messages.promote(now, limit, doubles))?;
             for _ in promoted.moved..landed.len() {
                 inside.control.strike(NodeId::WORLD, FaultKind::DoubledPromotion, String::new);
             }
             inside.announce(&topic, &landed);
             if promoted.moved > 0 {
-                inside.lasts();
+                inside.make_durable();
             }
             Ok(promoted)
         };
         self.call("promote", CallKind::Write, effect).await
     }
 
-    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         let topic = topic.clone();
-        let effect = move |inside: &Arc<Inside>| inside.shelf(&topic, |shelf| Ok(shelf.find(id)));
+        let effect = move |inside: &Arc<Inside>| {
+            inside.topic_messages(&topic, |topic_messages| Ok(topic_messages.find(id)))
+        };
         self.call("find", CallKind::Read, effect).await
     }
 
     async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
         let topic = topic.clone();
-        let effect = move |inside: &Arc<Inside>| inside.shelf(&topic, |shelf| Ok(shelf.positions(since)));
+        let effect = move |inside: &Arc<Inside>| {
+            inside.topic_messages(&topic, |topic_messages| Ok(topic_messages.positions(since)))
+        };
         self.call("positions", CallKind::Read, effect).await
     }
 
     async fn backlog(&self, topic: &Topic, after: &[(u16, Position)]) -> Result<Backlog> {
         let (topic, after) = (topic.clone(), after.to_vec());
-        let effect = move |inside: &Arc<Inside>| inside.shelf(&topic, |shelf| shelf.backlog(&after));
+        let effect = move |inside: &Arc<Inside>| {
+            inside.topic_messages(&topic, |topic_messages| topic_messages.backlog(&after))
+        };
         self.call("backlog", CallKind::Read, effect).await
     }
 
@@ -153,28 +163,30 @@ impl Log for SimLog {
             for (shard, upto) in (0..).zip(&upto) {
                 let late = inside.network.hits(|faults| faults.late_trim);
                 let most = if late { inside.network.below(3) as usize } else { usize::MAX };
-                let dropped = inside.shelf(&topic, |shelf| shelf.trim(shard, upto, before, most))?;
+                let dropped = inside.topic_messages(&topic, |topic_messages| {
+                    topic_messages.trim(shard, upto, before, most)
+                })?;
                 if late && dropped.len() == most {
                     inside.control.strike(NodeId::WORLD, FaultKind::LateTrim, String::new);
                 }
                 for (number, message) in &dropped {
-                    inside.tell(&Event::Trimmed { topic: &topic, shard, number: *number, message });
+                    inside.emit(&Event::Trimmed { topic: &topic, shard, number: *number, message });
                 }
                 counts.push(dropped.len() as u64);
             }
-            inside.lasts();
+            inside.make_durable();
             Ok(counts)
         };
         self.call("trim", CallKind::Write, effect).await
     }
 
-    fn news(&self, _topic: &Topic) -> Hints {
-        Hints::new(self.bell.subscribe())
+    fn message_notifications(&self, _topic: &Topic) -> Notifications {
+        Notifications::new(self.notifier.subscribe())
     }
 }
 
 impl<T> Outcome<Result<T>> {
-    fn told(self, name: &str) -> Result<T> {
+    fn into_result(self, name: &str) -> Result<T> {
         match self {
             Outcome::Answer(answer) => answer,
             Outcome::Unavailable => Err(unavailable()),
@@ -187,8 +199,8 @@ impl<T> Outcome<Result<T>> {
 }
 
 impl Inside {
-    /// A read may answer less than it was asked for, or nothing of a shard.
-    fn cut_short(&self, node: NodeId, wants: &[Want]) -> Vec<Want> {
+    /// Shortens some reads, possibly to nothing of a shard.
+    fn cut_short(&self, node: NodeId, wants: &[ReadRequest]) -> Vec<ReadRequest> {
         let mut wants = wants.to_vec();
         for want in &mut wants {
             if self.network.hits(|faults| faults.short_read) {
@@ -199,33 +211,33 @@ impl Inside {
         wants
     }
 
-    /// An append reaches the store. It is done when it may be acknowledged.
+    /// Applies an append. Returns when it may be acknowledged.
     async fn append(
         self: &Arc<Self>,
         node: NodeId,
         topic: &Topic,
         now: Timestamp,
         mut records: Vec<Record>,
-        passage: Passage,
+        info: CallInfo,
     ) -> Result<()> {
-        let (here, at) = (&self.network, self.control.now());
-        let answered = passage.fate == Fate::Answered;
-        if passage.fate == Fate::UnknownPartial {
+        let (network, at) = (&self.network, self.control.now());
+        let answered = info.fate == CallFate::Answered;
+        if info.fate == CallFate::UnknownPartial {
             self.leave_some_out(node, &mut records);
         }
-        let doubled = here.hits(|faults| if answered { faults.doubled } else { faults.doubled_unknown });
+        let doubled = network.hits(|faults| if answered { faults.doubled } else { faults.doubled_unknown });
         if doubled && !self.settings.idempotent_append && !records.is_empty() {
             self.control.strike(node, FaultKind::DoubledAppend, || format!("{} messages", records.len()));
             records.extend_from_within(..);
         }
-        let late = here.hits(|faults| faults.late_visible);
-        let held = !late && here.hits(|faults| faults.held_back);
-        let lands = if late || held { at + here.delay(|faults| faults.visible_by) } else { at };
-        // Acknowledged is said as early as it could be: when this is done, not when the answer has arrived.
+        let late = network.hits(|faults| faults.late_visible);
+        let held = !late && network.hits(|faults| faults.held_back);
+        let lands = if late || held { at + network.delay(|faults| faults.visible_by) } else { at };
+        // The earliest possible acknowledgement counts: the end of the effect, not the arrival of the answer.
         let acknowledged = (answered && !held).then_some(at);
-        let arrival = Arrival { records, now, sent: passage.sent, lands, acknowledged };
-        let moments = self.shelf(topic, |shelf| shelf.arrive(arrival))?;
-        self.lasts();
+        let arrival = Arrival { records, now, sent: info.sent, lands, acknowledged };
+        let moments = self.topic_messages(topic, |topic_messages| topic_messages.arrive(arrival))?;
+        self.make_durable();
         match (late && answered, held) {
             (true, _) => self.control.strike(node, FaultKind::LateVisibility, String::new),
             (_, true) => self.control.strike(node, FaultKind::HeldBack, String::new),
@@ -235,8 +247,9 @@ impl Inside {
         let last = moments.last().copied().unwrap_or(at);
         self.land_later(topic, moments.into_iter().filter(|moment| *moment > at).collect());
         if held {
-            // The task that lets it land wakes at the same moment, before or after: so land here too.
-            here.world.sleep(last.saturating_sub(at)).await;
+            // The task that lands these messages wakes at the same moment, before or after this one, so they
+            // are landed here too.
+            network.world.sleep(last.saturating_sub(at)).await;
             self.land(topic);
         }
         Ok(())
@@ -255,7 +268,7 @@ impl Inside {
         });
     }
 
-    /// Keeps the first messages of each shard, how many is for the dice: order holds within a shard only.
+    /// Keeps a random number of the first messages of each shard, because order holds only within a shard.
     fn leave_some_out(&self, node: NodeId, records: &mut Vec<Record>) {
         let all = records.len();
         let mut closed = BTreeSet::new();

@@ -1,15 +1,15 @@
-//! The command line of the simulation: run seeds, or see whether planted bugs are found.
+//! The command line of the simulation: runs seeds, or checks that planted bugs are found.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use sawmill::dice::{Dice, SystemDice};
+use sawmill::engine::runtime::{Rng, SystemRng};
 use sawmill_sim::runner::{self, Batch, Failure, Summary};
 use sawmill_sim::{FaultKind, Feature};
 
 mod mutants;
 
-/// Fresh seeds begin beyond this number, where no run by hand begins.
+/// Fresh seeds start at this number, above all seeds that are run by hand.
 const FRESH_FROM: u64 = 1 << 40;
 
 const HELP: &str = "\
@@ -114,12 +114,12 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
     Ok(Some(parsed))
 }
 
-/// Runs seeds that nobody has run before, and says which, so that they can be run again.
+/// Runs seeds that were never run before, and prints how to repeat them.
 fn fresh_run(args: &Args) -> ExitCode {
     if args.fresh == 0 {
         return ExitCode::SUCCESS;
     }
-    let start = FRESH_FROM + SystemDice.roll() % FRESH_FROM;
+    let start = FRESH_FROM + SystemRng.next_u64() % FRESH_FROM;
     println!("fresh seeds; to repeat them: cargo xtask sim --seeds {} --start {start}\n", args.fresh);
     match seeds_run(args, start, args.fresh) {
         true => ExitCode::SUCCESS,
@@ -127,7 +127,7 @@ fn fresh_run(args: &Args) -> ExitCode {
     }
 }
 
-/// Runs seeds and prints what came of them. True if nothing was found.
+/// Runs seeds and prints the result. Returns true if nothing was found.
 fn seeds_run(args: &Args, start: u64, seeds: u64) -> bool {
     let terminal = std::io::stderr().is_terminal();
     let progress = |done: u64| {
@@ -151,10 +151,10 @@ fn seeds_run(args: &Args, start: u64, seeds: u64) -> bool {
     }
 }
 
-/// A fault or a feature that never struck in so many seeds is not tested any more.
+/// A fault or feature that was never used in this many seeds is not tested any more.
 const ENOUGH_SEEDS: u64 = 1000;
-/// Of so many histories at most one may have an end that does not count.
-const MOST_VOID: u64 = 200;
+/// At most one in this many histories may be void.
+const MAX_VOID: u64 = 200;
 
 fn all_struck(summary: &Summary) -> bool {
     let faults =
@@ -165,7 +165,7 @@ fn all_struck(summary: &Summary) -> bool {
     if summary.seeds < ENOUGH_SEEDS {
         return true;
     }
-    if summary.void * MOST_VOID > summary.seeds {
+    if summary.void * MAX_VOID > summary.seeds {
         println!("FAILED: {} of {} histories have an end that does not count", summary.void, summary.seeds);
         return false;
     }

@@ -1,4 +1,4 @@
-//! Planted bugs: a simulation that does not find them is too weak.
+//! Planted bugs: the simulation must find each of them.
 
 use std::process::ExitCode;
 
@@ -41,13 +41,13 @@ struct Planted {
     what: &'static str,
     /// The invariant that must find it.
     by: sawmill_sim::checker::Invariant,
-    core: Option<sawmill::planted::Bug>,
+    core: Option<sawmill::engine::fault_injection::Bug>,
     engine: Option<sawmill_sim::EngineBug>,
 }
 
 #[cfg(feature = "planted")]
 fn planted() -> Vec<Planted> {
-    use sawmill::planted::Bug;
+    use sawmill::engine::fault_injection::Bug;
     use sawmill_sim::EngineBug;
     use sawmill_sim::checker::Invariant;
     let core = Bug::ALL.iter().map(|(bug, what, by)| Planted {
@@ -71,10 +71,10 @@ fn planted() -> Vec<Planted> {
 impl Planted {
     fn run(&self, seeds: u64, start: u64, threads: usize) -> sawmill_sim::runner::Summary {
         use sawmill_sim::runner::{self, Batch};
-        sawmill::planted::plant(self.core);
+        sawmill::engine::fault_injection::plant(self.core);
         let summary =
             runner::run(Batch { start, seeds, threads, bug: self.engine, wanted: Some(self.by) }, &|_| {});
-        sawmill::planted::plant(None);
+        sawmill::engine::fault_injection::plant(None);
         summary
     }
 }

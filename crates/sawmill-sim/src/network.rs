@@ -1,31 +1,32 @@
-//! The way between a node and the store: calls travel, arrive late, get lost, and their answers too.
+//! The network between nodes and store: calls and answers are delayed or lost.
 //!
-//! A call's effect happens on the world node. So it happens also when the caller has crashed, is frozen, or no longer
-//! waits; and reads and writes of all nodes take effect one at a time, each at one moment between call and answer.
+//! The effect of a call runs on the world node. It therefore happens even if the caller has crashed, is
+//! frozen, or no longer waits. Effects of all nodes happen one at a time, each at one moment between call and
+//! answer.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::ledger::Commit;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::Commit;
 use tokio::sync::oneshot;
 
 use crate::control::{Control, NodeId};
-use crate::dice::Seeded;
 use crate::faults::{Chance, FaultKind, Faults};
+use crate::rng::Seeded;
 use crate::tasks::lock;
 
-/// One of the two halves of the store, which may be different servers.
+/// One half of the store. The halves may be different servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Seam {
-    /// Where messages live.
+    /// The log.
     Log,
-    /// Who has done what.
+    /// The ledger.
     Ledger,
 }
 
-/// A call, as the network sees it.
+/// A call over the network.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     pub(crate) node: NodeId,
@@ -42,16 +43,16 @@ pub(crate) enum CallKind {
     Append,
 }
 
-/// How a call came through, for its effect.
+/// How a call arrived, for its effect.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passage {
+pub(crate) struct CallInfo {
     /// When it was sent.
     pub(crate) sent: Duration,
-    pub(crate) fate: Fate,
+    pub(crate) fate: CallFate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum CallFate {
     Answered,
     Unavailable,
     UnknownApplied,
@@ -60,14 +61,14 @@ pub(crate) enum Fate {
     UnknownPartial,
 }
 
-/// What the caller is told.
+/// The outcome for the caller.
 pub(crate) enum Outcome<T> {
     Answer(T),
     Unavailable,
     Unknown,
 }
 
-/// Whether an effect changed anything, as far as its own answer says.
+/// Returns whether an effect changed anything, judged by its own answer.
 pub(crate) trait TookEffect {
     fn took_effect(&self) -> bool;
 }
@@ -84,36 +85,36 @@ impl<T> TookEffect for sawmill::Result<T> {
     }
 }
 
-/// The network and what is wrong with it at the moment.
+/// The network and its current faults.
 pub(crate) struct Network {
     pub(crate) control: Control,
     pub(crate) world: Env,
-    weather: Mutex<Weather>,
+    conditions: Mutex<Conditions>,
 }
 
-struct Weather {
-    dice: Seeded,
+struct Conditions {
+    rng: Seeded,
     faults: Faults,
     cut_off: BTreeSet<NodeId>,
     out: BTreeSet<Seam>,
 }
 
-/// The network's stream of the seed; scenarios count up from 0.
+/// The network's random stream; scenarios count up from 0.
 const STREAM: u32 = u32::MAX - 1;
 
 impl Network {
     pub(crate) fn new(control: Control, faults: Faults) -> Self {
-        let weather =
-            Weather { dice: control.dice(STREAM), faults, cut_off: BTreeSet::new(), out: BTreeSet::new() };
-        Self { world: control.env(NodeId::WORLD), control, weather: Mutex::new(weather) }
+        let conditions =
+            Conditions { rng: control.rng(STREAM), faults, cut_off: BTreeSet::new(), out: BTreeSet::new() };
+        Self { world: control.env(NodeId::WORLD), control, conditions: Mutex::new(conditions) }
     }
 
     pub(crate) fn set_faults(&self, faults: Faults) {
-        lock(&self.weather).faults = faults;
+        lock(&self.conditions).faults = faults;
     }
 
     pub(crate) fn set_out(&self, seam: Seam, out: bool) {
-        let seams = &mut lock(&self.weather).out;
+        let seams = &mut lock(&self.conditions).out;
         if out {
             seams.insert(seam)
         } else {
@@ -122,7 +123,7 @@ impl Network {
     }
 
     pub(crate) fn set_cut_off(&self, node: NodeId, cut_off: bool) {
-        let nodes = &mut lock(&self.weather).cut_off;
+        let nodes = &mut lock(&self.conditions).cut_off;
         if cut_off {
             nodes.insert(node)
         } else {
@@ -130,39 +131,39 @@ impl Network {
         };
     }
 
-    /// Rolls the network's dice for one of the chances.
+    /// Decides one of the probabilities at random.
     pub(crate) fn hits(&self, chance: impl FnOnce(&Faults) -> Chance) -> bool {
-        let weather = &mut *lock(&self.weather);
-        weather.dice.hits(chance(&weather.faults))
+        let conditions = &mut *lock(&self.conditions);
+        conditions.rng.hits(chance(&conditions.faults))
     }
 
     pub(crate) fn below(&self, bound: u64) -> u64 {
-        lock(&self.weather).dice.below(bound)
+        lock(&self.conditions).rng.below(bound)
     }
 
-    /// One of the delays, as long as the dice say.
+    /// Draws one of the delays at random.
     pub(crate) fn delay(&self, delay: impl FnOnce(&Faults) -> crate::faults::Delay) -> Duration {
-        let weather = &mut *lock(&self.weather);
-        weather.dice.delay(delay(&weather.faults))
+        let conditions = &mut *lock(&self.conditions);
+        conditions.rng.delay(delay(&conditions.faults))
     }
 
-    /// What stands between this node and this half of the store.
+    /// Returns the fault that separates this node from this half of the store, if there is one.
     pub(crate) fn obstacle(&self, node: NodeId, seam: Seam) -> Option<FaultKind> {
-        let weather = lock(&self.weather);
-        if weather.out.contains(&seam) {
+        let conditions = lock(&self.conditions);
+        if conditions.out.contains(&seam) {
             Some(FaultKind::StoreOutage)
-        } else if weather.cut_off.contains(&node) {
+        } else if conditions.cut_off.contains(&node) {
             Some(FaultKind::Partition)
         } else {
             None
         }
     }
 
-    /// Sends a call and waits for what the caller is told. The effect happens whether or not the caller still waits.
+    /// Sends a call and waits for its outcome. The effect happens whether or not the caller still waits.
     pub(crate) async fn call<T, F>(
         self: &Arc<Self>,
         call: Call,
-        effect: impl FnOnce(Passage) -> F + Send + 'static,
+        effect: impl FnOnce(CallInfo) -> F + Send + 'static,
     ) -> Outcome<T>
     where
         T: TookEffect + Send + 'static,
@@ -171,19 +172,19 @@ impl Network {
         let (answer, answered) = oneshot::channel();
         let network = self.clone();
         let sent = self.control.now();
-        self.world.spawn(async move { network.carry(call, sent, effect, answer).await });
+        self.world.spawn(async move { network.deliver(call, sent, effect, answer).await });
         match answered.await {
             Ok(outcome) => outcome,
-            // The world has ended, and with it the answer.
+            // The world has ended, so there is no answer.
             Err(_) => std::future::pending().await,
         }
     }
 
-    async fn carry<T, F>(
+    async fn deliver<T, F>(
         &self,
         call: Call,
         sent: Duration,
-        effect: impl FnOnce(Passage) -> F + Send,
+        effect: impl FnOnce(CallInfo) -> F + Send,
         answer: oneshot::Sender<Outcome<T>>,
     ) where
         T: TookEffect,
@@ -191,8 +192,8 @@ impl Network {
     {
         self.travel(call).await;
         if let Some(obstacle) = self.obstacle(call.node, call.seam) {
-            self.struck(call, obstacle);
-            // Some networks refuse at once, others swallow the call and leave its sender guessing.
+            self.count_fault(call, obstacle);
+            // Some networks refuse at once, others lose the call.
             let swallowed = self.below(2) == 0;
             if swallowed {
                 self.time_out().await;
@@ -202,60 +203,63 @@ impl Network {
             return;
         }
         let fate = self.fate(call);
-        let passage = Passage { sent, fate };
+        let info = CallInfo { sent, fate };
         match fate {
-            Fate::Answered => {
-                let outcome = effect(passage).await;
+            CallFate::Answered => {
+                let outcome = effect(info).await;
                 self.travel(call).await;
                 let outcome = match self.obstacle(call.node, call.seam) {
                     None => Outcome::Answer(outcome),
                     Some(obstacle) => {
-                        self.struck(call, obstacle);
+                        self.count_fault(call, obstacle);
                         self.time_out().await;
                         if call.kind == CallKind::Read { Outcome::Unavailable } else { Outcome::Unknown }
                     }
                 };
                 let _ = answer.send(outcome);
             }
-            Fate::Unavailable => {
-                self.struck(call, FaultKind::Unavailable);
+            CallFate::Unavailable => {
+                self.count_fault(call, FaultKind::Unavailable);
                 self.travel(call).await;
                 let _ = answer.send(Outcome::Unavailable);
             }
-            Fate::UnknownApplied | Fate::UnknownPartial => {
-                if effect(passage).await.took_effect() {
-                    // What took effect in part is counted where it is known that a part was left out.
-                    if fate == Fate::UnknownApplied {
-                        self.struck(call, FaultKind::UnknownApplied);
+            CallFate::UnknownApplied | CallFate::UnknownPartial => {
+                if effect(info).await.took_effect() {
+                    // A partial effect is counted where messages are left out.
+                    if fate == CallFate::UnknownApplied {
+                        self.count_fault(call, FaultKind::UnknownApplied);
                     }
                 }
                 self.time_out().await;
                 let _ = answer.send(Outcome::Unknown);
             }
-            Fate::UnknownLost => {
-                self.struck(call, FaultKind::UnknownLost);
+            CallFate::UnknownLost => {
+                self.count_fault(call, FaultKind::UnknownLost);
                 self.time_out().await;
                 let _ = answer.send(Outcome::Unknown);
             }
-            Fate::UnknownLate => {
+            CallFate::UnknownLate => {
                 self.time_out().await;
                 let _ = answer.send(Outcome::Unknown);
                 self.world.sleep(self.delay(|faults| faults.late_by)).await;
                 if let Some(obstacle) = self.obstacle(NodeId::WORLD, call.seam) {
-                    return self.struck(call, obstacle);
+                    return self.count_fault(call, obstacle);
                 }
-                let took = effect(passage).await.took_effect();
-                self.struck(call, if took { FaultKind::UnknownLate } else { FaultKind::UnknownLateRefused });
+                let took = effect(info).await.took_effect();
+                self.count_fault(
+                    call,
+                    if took { FaultKind::UnknownLate } else { FaultKind::UnknownLateRefused },
+                );
             }
         }
     }
 
-    /// One way between a node and the store.
+    /// Travels one way between a node and the store.
     async fn travel(&self, call: Call) {
         let mut time = self.delay(|faults| faults.latency);
         if self.hits(|faults| faults.slow) {
             time += self.delay(|faults| faults.slow_by);
-            self.struck(call, FaultKind::Delay);
+            self.count_fault(call, FaultKind::Delay);
         }
         self.world.sleep(time).await;
     }
@@ -264,27 +268,27 @@ impl Network {
         self.world.sleep(self.delay(|faults| faults.timeout)).await;
     }
 
-    fn struck(&self, call: Call, kind: FaultKind) {
+    fn count_fault(&self, call: Call, kind: FaultKind) {
         self.control.strike(call.node, kind, || format!("on {}", call.name));
     }
 
-    fn fate(&self, call: Call) -> Fate {
-        let weather = &mut *lock(&self.weather);
-        let faults = &weather.faults;
+    fn fate(&self, call: Call) -> CallFate {
+        let conditions = &mut *lock(&self.conditions);
+        let faults = &conditions.faults;
         let fates = [
-            (Fate::Unavailable, faults.unavailable, true),
-            (Fate::UnknownApplied, faults.unknown_applied, call.kind != CallKind::Read),
-            (Fate::UnknownLost, faults.unknown_lost, call.kind != CallKind::Read),
-            (Fate::UnknownLate, faults.unknown_late, call.kind != CallKind::Read),
-            (Fate::UnknownPartial, faults.unknown_partial, call.kind == CallKind::Append),
+            (CallFate::Unavailable, faults.unavailable, true),
+            (CallFate::UnknownApplied, faults.unknown_applied, call.kind != CallKind::Read),
+            (CallFate::UnknownLost, faults.unknown_lost, call.kind != CallKind::Read),
+            (CallFate::UnknownLate, faults.unknown_late, call.kind != CallKind::Read),
+            (CallFate::UnknownPartial, faults.unknown_partial, call.kind == CallKind::Append),
         ];
-        let mut roll = weather.dice.below(Chance::ALL);
+        let mut roll = conditions.rng.below(Chance::ALL);
         for (fate, chance, possible) in fates {
             if possible && roll < chance.parts() {
                 return fate;
             }
             roll = roll.saturating_sub(if possible { chance.parts() } else { 0 });
         }
-        Fate::Answered
+        CallFate::Answered
     }
 }

@@ -1,44 +1,44 @@
-//! What a checker sees: every effect on the store, at the moment it happens, whether or not anybody was told.
+//! The observer interface: every effect on the store at the moment it happens, whether or not a caller learns
+//! of it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::Message;
-use sawmill::clock::Timestamp;
-use sawmill::ledger::{Entry, EntryKey, Version};
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::{Entry, EntryKey, Version};
+use sawmill::{Message, Timestamp};
 
 use crate::control::NodeId;
 
-/// Somebody who watches the store itself, not the answers that nodes get.
+/// Observes the store itself, not the answers that nodes get.
 pub trait Observer: Send + Sync {
-    /// This has just happened. The store can be looked at from here.
+    /// Handles an event that has just happened. May query the store.
     fn saw(&self, at: Duration, event: &Event<'_>);
 }
 
 /// An effect on the store.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// An entry of the ledger was changed. A member that left or was declared dead is an entry without a new value.
+    /// A ledger entry changed. For a member that left or was declared dead, the new value is `None`.
     Committed {
-        /// Who sent the write.
+        /// The node that sent the write.
         node: NodeId,
-        /// Which entry.
+        /// The key of the entry.
         key: &'a EntryKey,
         /// The entry before; `None` if it is new.
         old: Option<&'a Entry>,
-        /// Its version now; of a deleted entry, the last it had.
+        /// Its version now; the last version of a deleted entry.
         version: Version,
         /// Its value now; `None` if it is deleted.
         value: Option<&'a Bytes>,
-        /// True if the sender had already been told that the outcome is unknown.
+        /// True if the sender had already got an unknown outcome.
         late: bool,
     },
     /// A write was refused because the entry was not as expected.
     Refused {
-        /// Who sent the write.
+        /// The node that sent the write.
         node: NodeId,
-        /// Which entry.
+        /// The key of the entry.
         key: &'a EntryKey,
         /// The version that the write expected.
         expected: Option<Version>,
@@ -51,12 +51,12 @@ pub enum Event<'a> {
         topic: &'a Topic,
         /// The shard.
         shard: u16,
-        /// Its number in the shard: what its position is made from.
+        /// Its number in the shard, from which its position is made.
         number: u64,
         /// The message.
         message: &'a Message,
     },
-    /// A message is in the log, and not readable before it is promoted.
+    /// A message is in the log, but not readable before its promotion.
     KeptAside {
         /// The topic.
         topic: &'a Topic,
@@ -78,14 +78,15 @@ pub enum Event<'a> {
         /// The message.
         message: &'a Message,
     },
-    /// All that was written until now lasts: a crash of the store does not undo it. Told only if something did not last yet.
-    Lasting,
-    /// The store has crashed, and has undone what did not last yet.
+    /// Everything written until now is durable: a crash of the store does not undo it. Sent only if something
+    /// was not durable before.
+    Durable,
+    /// The store has crashed and undone what was not durable.
     StoreCrashed {
-        /// The entries that changed by it, as they are now.
+        /// The entries that changed, as they are now.
         undone: &'a [(EntryKey, Option<Entry>)],
     },
-    /// A topic was removed, and all its messages with it.
+    /// A topic and all its messages were removed.
     TopicDeleted {
         /// The topic.
         topic: &'a Topic,

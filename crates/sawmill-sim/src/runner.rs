@@ -1,4 +1,5 @@
-//! Many seeds: run on several threads, and put together in the order of the seeds, so that nothing depends on the threads.
+//! Runs many seeds on several threads. Results are combined in the order of the seeds, so that they do not
+//! depend on the threads.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,27 +10,27 @@ use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 use crate::checker::{Checks, Invariant, VIOLATION, Violation};
-use crate::dice::mix;
 use crate::faults::Tally;
 use crate::features::Features;
+use crate::rng::mix;
 use crate::scenario::{self, History, Options};
 use crate::store::EngineBug;
 use crate::tasks::lock;
 use crate::trace::Line;
 
-/// Which seeds to run, and how.
+/// The seeds to run, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch {
     /// The first seed.
     pub start: u64,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: u64,
-    /// On how many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// A bug in the engines.
+    /// A planted bug in the engines.
     pub bug: Option<EngineBug>,
-    /// Only a violation of this invariant counts as a failure. Seeds that fail in another way are passed over: a planted bug
-    /// must be found by the invariant that it names.
+    /// Only a violation of this invariant counts as a failure; seeds that fail in another way are skipped. A
+    /// planted bug must be found by the invariant that it names.
     pub wanted: Option<Invariant>,
 }
 
@@ -45,28 +46,28 @@ impl Batch {
     }
 }
 
-/// What came of many seeds.
+/// The combined result of many seeds.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
-    /// How many were run, the failing one included.
+    /// How many were run, including the failing one.
     pub seeds: u64,
-    /// The simulated time of all.
+    /// The sum of their simulated times.
     pub time: Duration,
-    /// How many messages were pushed and acknowledged.
+    /// How many pushed messages were acknowledged.
     pub pushed: u64,
     /// How many handlers were started.
     pub starts: u64,
     /// How often a store's format was raised.
     pub formats_raised: u64,
-    /// How many histories have an end that does not count.
+    /// How many histories are void.
     pub void: u64,
-    /// Which faults struck.
+    /// Which faults took effect.
     pub tally: Tally,
     /// Which features were used.
     pub features: Features,
     /// How often each invariant was checked.
     pub checks: Checks,
-    /// One number for all traces.
+    /// The combined hash of all traces.
     pub hash: u64,
     /// The first seed that failed.
     pub failure: Option<Failure>,
@@ -81,10 +82,10 @@ pub struct Failure {
     pub found: Found,
 }
 
-/// How a bug shows.
+/// How a failure was found.
 #[derive(Debug, Clone)]
 pub enum Found {
-    /// Something that must always hold did not.
+    /// An invariant was violated.
     Violation(Violation),
     /// The core panicked.
     Panic(String),
@@ -99,7 +100,8 @@ impl fmt::Display for Found {
     }
 }
 
-/// Runs seeds until all are done or one fails; then those before it are still finished, so that it is the first.
+/// Runs seeds until all are done or one fails. Seeds before the failing one are still finished, so that the
+/// reported failure is the first.
 pub fn run(batch: Batch, progress: &(dyn Fn(u64) + Sync)) -> Summary {
     let end = batch.start.saturating_add(batch.seeds);
     let next = AtomicU64::new(batch.start);
@@ -164,32 +166,33 @@ impl Summary {
 }
 
 thread_local! {
-    /// What the last panic inside a seed said; `None` outside of seeds.
-    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// The message of the last panic inside a seed; `None` outside of seeds.
+    static PANIC_MESSAGE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs one seed. A panic of the core is an answer, not an end.
+/// Runs one seed. A panic of the core becomes an error.
 pub fn run_seed(seed: u64, options: Options) -> Result<History, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            let inside =
-                SAID.with_borrow_mut(|said| said.as_mut().map(|said| *said = info.to_string()).is_some());
+            let inside = PANIC_MESSAGE.with_borrow_mut(|message| {
+                message.as_mut().map(|message| *message = info.to_string()).is_some()
+            });
             if !inside {
                 before(info);
             }
         }));
     });
-    SAID.set(Some(String::new()));
+    PANIC_MESSAGE.set(Some(String::new()));
     let result = panic::catch_unwind(AssertUnwindSafe(|| scenario::run(seed, options)));
-    let said = SAID.take().unwrap_or_default();
-    result.map_err(|_| said)
+    let message = PANIC_MESSAGE.take().unwrap_or_default();
+    result.map_err(|_| message)
 }
 
-/// The lines of a failing seed that matter: about what failed, and what happened to nodes and store; the latest of them.
+/// Returns the latest relevant lines of a failing seed: about the failure, and about nodes and the store.
 ///
-/// `about` replaces what decides which lines matter: all lines that contain it.
+/// `about` selects the lines that contain it instead.
 pub fn lines_that_matter(
     failure: &Failure,
     bug: Option<EngineBug>,
@@ -202,7 +205,7 @@ pub fn lines_that_matter(
         Found::Violation(violation) => &violation.about,
         Found::Panic(_) => &[],
     };
-    let strokes = [
+    let markers = [
         "! crash",
         "! freeze",
         "thawed",
@@ -219,7 +222,7 @@ pub fn lines_that_matter(
         }
         about.is_empty()
             || about.iter().any(|text| line.text.contains(text))
-            || strokes.iter().any(|stroke| line.text.contains(stroke) && !is_renewal(&line.text))
+            || markers.iter().any(|marker| line.text.contains(marker) && !is_renewal(&line.text))
     };
     let end = history.lines.iter().position(|line| line.text.starts_with(VIOLATION));
     let upto = &history.lines[..end.map_or(history.lines.len(), |end| end + 1)];
@@ -227,7 +230,7 @@ pub fn lines_that_matter(
     lines[lines.len().saturating_sub(most)..].to_vec()
 }
 
-/// A beat of a member: there are many, and only the first and the last say something.
+/// Returns true for a heartbeat of a member. There are many, and only the first and the last matter.
 fn is_renewal(text: &str) -> bool {
     text.contains("members/") && !text.contains("v0 ->") && !text.ends_with("deleted")
 }

@@ -1,8 +1,8 @@
 //! The tasks of a run and how they are woken.
 //!
-//! The order in which wake-ups arrive is not trusted: some channels wake their waiters in an order that differs from
-//! run to run. So wake-ups are collected while a task is polled, and then taken in the order in which the tasks were
-//! spawned; which task goes first is for the seeded dice alone.
+//! Some channels wake their waiters in an order that differs from run to run. Wake-ups are therefore
+//! collected while a task is polled, and sorted in the order in which the tasks were spawned. Only the seeded
+//! scheduler decides which task runs first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,108 +12,109 @@ use futures_util::future::BoxFuture;
 
 use crate::control::NodeId;
 
-/// Which task, for ever: a place is used again, a serial number is not.
+/// Identifies a task for ever: slots are reused, serial numbers are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskId {
     pub(crate) serial: u64,
-    pub(crate) place: usize,
+    pub(crate) slot: usize,
 }
 
 pub(crate) struct Task {
     pub(crate) id: TaskId,
     pub(crate) node: NodeId,
-    /// Away while the task is polled.
+    /// `None` while the task is polled.
     pub(crate) work: Option<Work>,
 }
 
-/// A future and what wakes it.
+/// A future and its waker.
 pub(crate) struct Work {
     pub(crate) future: BoxFuture<'static, ()>,
     pub(crate) waker: Waker,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) task_waker: Arc<TaskWaker>,
 }
 
-/// Tasks that were woken since somebody last looked.
+/// The tasks that were woken since the last collection.
 #[derive(Default)]
-pub(crate) struct Woken(Mutex<Vec<TaskId>>);
+pub(crate) struct WokenTasks(Mutex<Vec<TaskId>>);
 
 /// Wakes one task.
-pub(crate) struct Bell {
+pub(crate) struct TaskWaker {
     task: TaskId,
-    rung: AtomicBool,
-    woken: Arc<Woken>,
+    is_woken: AtomicBool,
+    woken: Arc<WokenTasks>,
 }
 
-impl Bell {
-    /// From now on it can be rung again: the task is about to be polled.
+impl TaskWaker {
+    /// Allows the next wake-up, because the task is about to be polled.
     pub(crate) fn reset(&self) {
-        self.rung.store(false, Ordering::Relaxed);
+        self.is_woken.store(false, Ordering::Relaxed);
     }
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.rung.swap(true, Ordering::Relaxed) {
+        if !self.is_woken.swap(true, Ordering::Relaxed) {
             lock(&self.woken.0).push(self.task);
         }
     }
 }
 
-/// All tasks, each at its place.
+/// All tasks, each in its slot.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    places: Vec<Option<Task>>,
+    slots: Vec<Option<Task>>,
     free: Vec<usize>,
     spawned: u64,
-    woken: Arc<Woken>,
+    woken: Arc<WokenTasks>,
 }
 
 impl Tasks {
-    /// Adds a task, woken already.
+    /// Adds a task and wakes it.
     pub(crate) fn add(&mut self, node: NodeId, future: BoxFuture<'static, ()>) -> TaskId {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() - 1
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
         });
         self.spawned += 1;
-        let id = TaskId { serial: self.spawned, place };
-        let bell = Arc::new(Bell { task: id, rung: AtomicBool::new(false), woken: self.woken.clone() });
-        bell.wake_by_ref();
-        let work = Work { future, waker: Waker::from(bell.clone()), bell };
-        self.places[place] = Some(Task { id, node, work: Some(work) });
+        let id = TaskId { serial: self.spawned, slot };
+        let task_waker =
+            Arc::new(TaskWaker { task: id, is_woken: AtomicBool::new(false), woken: self.woken.clone() });
+        task_waker.wake_by_ref();
+        let work = Work { future, waker: Waker::from(task_waker.clone()), task_waker };
+        self.slots[slot] = Some(Task { id, node, work: Some(work) });
         id
     }
 
-    /// The task, if it is still there.
+    /// Returns the task, if it still exists.
     pub(crate) fn get(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.places[id.place].as_mut().filter(|task| task.id == id)
+        self.slots[id.slot].as_mut().filter(|task| task.id == id)
     }
 
-    /// Takes a task out, if it is still there. It is for the caller to drop it, outside of every lock.
+    /// Removes a task, if it still exists. The caller must drop it without holding a lock.
     pub(crate) fn remove(&mut self, id: TaskId) -> Option<Task> {
-        let task = self.places[id.place].take_if(|task| task.id == id)?;
-        self.free.push(id.place);
+        let task = self.slots[id.slot].take_if(|task| task.id == id)?;
+        self.free.push(id.slot);
         Some(task)
     }
 
-    /// The tasks of a node, or of all nodes.
+    /// Returns the tasks of a node, or of all nodes.
     pub(crate) fn of(&self, node: Option<NodeId>) -> Vec<TaskId> {
-        let tasks = self.places.iter().flatten();
+        let tasks = self.slots.iter().flatten();
         tasks.filter(|task| node.is_none_or(|node| task.node == node)).map(|task| task.id).collect()
     }
 
-    /// Moves what was woken to `into`, in the order of spawning.
+    /// Moves the woken tasks to `into`, in the order of spawning.
     pub(crate) fn take_woken(&mut self, into: &mut Vec<TaskId>) {
         into.append(&mut lock(&self.woken.0));
         into.sort_unstable();
     }
 }
 
-/// Locks, also after a panic elsewhere: the run that panicked is over, and its state is only being dropped.
+/// Locks a mutex, ignoring poison: a run that panicked is over, and its state is only being dropped.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,16 +1,17 @@
-//! The trace of a run: a number that two equal runs share, and the latest lines for a person.
+//! The trace of a run: a hash that equal runs share, and the latest lines as text.
 //!
-//! The number covers every event, so a run that differs anywhere differs here. The lines cost time and are kept only
-//! when asked for: a failing seed is run again with them, which the same number makes sound.
+//! The hash covers every event, so runs that differ anywhere have different hashes. Lines cost time and are
+//! kept only on request: a failing seed is run again with them, and the equal hash proves that it is the same
+//! run.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
 use crate::control::NodeId;
-use crate::dice::mix;
+use crate::rng::mix;
 
-/// What happened, as one number and, if wanted, as the latest lines.
+/// The events of a run as a hash and, if requested, the latest lines.
 #[derive(Debug, Clone)]
 pub struct Trace {
     hash: u64,
@@ -19,19 +20,19 @@ pub struct Trace {
     lines: VecDeque<Line>,
 }
 
-/// One event, for a person.
+/// One event as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// When, in simulated time since the start of the run.
+    /// The simulated time since the start of the run.
     pub at: Duration,
-    /// On which node, by name.
+    /// The name of the node.
     pub node: String,
-    /// What.
+    /// The description.
     pub text: String,
 }
 
 impl Trace {
-    /// An empty trace that keeps this many of its latest lines.
+    /// Creates an empty trace that keeps this many of its latest lines.
     pub fn keeping(keep: usize) -> Self {
         Self {
             hash: 0xcbf2_9ce4_8422_2325,
@@ -41,22 +42,22 @@ impl Trace {
         }
     }
 
-    /// A number that differs if anything that was recorded differs.
+    /// Returns the hash of all recorded events.
     pub fn hash(&self) -> u64 {
         mix(self.hash ^ self.events)
     }
 
-    /// How many events were recorded.
+    /// Returns how many events were recorded.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The latest lines, oldest first.
+    /// Returns the latest lines, oldest first.
     pub fn lines(&self) -> impl Iterator<Item = &Line> {
         self.lines.iter()
     }
 
-    /// True if lines are kept at all; if not, nobody needs to write them.
+    /// Returns true if lines are kept; if not, their texts need not be made.
     pub(crate) fn keeps_lines(&self) -> bool {
         self.keep > 0
     }
@@ -72,7 +73,7 @@ impl Trace {
         }
     }
 
-    /// Keeps a line, and lets go of the oldest if there are too many.
+    /// Keeps a line, and drops the oldest if there are too many.
     pub(crate) fn keep(&mut self, line: Line) {
         if self.lines.len() >= self.keep {
             self.lines.pop_front();
@@ -93,7 +94,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Bytes as a number for the trace, eight at a time.
+/// Hashes bytes for the trace, eight at a time.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let mut hash = bytes.len() as u64 ^ 0xcbf2_9ce4_8422_2325;
     for chunk in bytes.chunks(8) {

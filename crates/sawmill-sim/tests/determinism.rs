@@ -1,4 +1,4 @@
-//! One seed is one history: everything that can go wrong does, and the same seed gives the same trace.
+//! Determinism: with every fault enabled, the same seed gives the same trace.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -6,8 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{World, record, write};
-use sawmill::ledger::{Commit, Ledger};
-use sawmill::log::{Log, Position, Want};
+use sawmill::engine::storage::{Commit, Ledger, Log, Position, ReadRequest};
 use sawmill_sim::{Chance, Delay, Ended, FaultKind, Faults, Limits, NodeId, Seam, Settings, Sim, Tally};
 
 fn rough() -> Faults {
@@ -22,14 +21,14 @@ fn rough() -> Faults {
         late_visible: some,
         held_back: some,
         visible_by: Delay::millis(1, 500),
-        lost_hint: some,
+        lost_notification: some,
         doubled: some,
         doubled_unknown: some,
         ..Faults::calm()
     }
 }
 
-/// Five nodes that push, read and race for one entry, while one after the other is frozen, cut off or crashed.
+/// Runs five nodes that push, read and race for one entry, while single nodes are frozen, cut off or crashed.
 fn history(seed: u64) -> (u64, u64, Tally) {
     let sim = Sim::new(seed);
     let settings = Settings { idempotent_append: false, ..Settings::default() };
@@ -44,12 +43,13 @@ fn history(seed: u64) -> (u64, u64, Tally) {
                 (world.store.log(*node), world.store.ledger(*node), world.control.env(*node));
             let topic = topic.clone();
             world.control.spawn(*node, async move {
-                let (mut id, mut version, mut news) = (1000 * number as u128, None, ledger.watch());
+                let (mut id, mut version, mut notifications) =
+                    (1000 * number as u128, None, ledger.entry_notifications());
                 loop {
                     id += 2;
                     let records = vec![record(0, id), record(0, id + 1)];
                     let _ = log.append(&topic, env.wall(), records).await;
-                    let want = Want { shard: 0, after: Position::default(), limit: 10 };
+                    let want = ReadRequest { shard: 0, after: Position::default(), limit: 10 };
                     let _ = log.read(&topic, &[want]).await;
                     version = match ledger.commit(write(version, "x")).await {
                         Ok(Commit::Done(version)) => Some(version.0),
@@ -58,8 +58,8 @@ fn history(seed: u64) -> (u64, u64, Tally) {
                             Err(_) => version,
                         },
                     };
-                    let pause = env.dice().jitter(Duration::from_millis(20));
-                    let _ = env.within(pause, news.next()).await;
+                    let pause = env.rng().jitter(Duration::from_millis(20));
+                    let _ = env.within(pause, notifications.next()).await;
                 }
             });
         }

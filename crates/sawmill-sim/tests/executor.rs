@@ -1,17 +1,17 @@
-//! The executor: time, scheduling, and what can be done to nodes.
+//! Tests the executor: time, scheduling, and control of nodes.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill_sim::{Ended, FaultKind, Limits, NodeId, Sim};
 use tokio::sync::watch;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Notes what happens, in order.
+/// Records events in order.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<u64>>>);
 
@@ -61,7 +61,7 @@ fn a_sleep_that_is_dropped_rings_nobody() {
     assert_eq!(stuck, Ended::Stuck, "no timer is left");
 }
 
-/// Ten tasks that are ready at once, in the order in which they ran.
+/// Runs ten tasks that are ready at once. Returns the order in which they ran, and the hash.
 fn order(seed: u64) -> (Vec<u64>, u64) {
     let (sim, notes) = (Sim::new(seed), Notes::default());
     let sender = Arc::new(watch::Sender::new(()));
@@ -69,7 +69,7 @@ fn order(seed: u64) -> (Vec<u64>, u64) {
         let (notes, mut receiver) = (notes.clone(), sender.subscribe());
         let node = sim.add_node("node");
         sim.spawn(node, async move {
-            // The channel wakes its waiters in an order of its own, which must not show.
+            // The channel wakes its waiters in an order of its own, which must have no effect.
             receiver.changed().await.unwrap();
             notes.add(number);
         });
@@ -95,7 +95,7 @@ fn the_seed_decides_who_goes_first() {
     assert!(runs.iter().any(|(order, _)| order[0] < order[9]), "{runs:?}");
 }
 
-/// Counts, every ten milliseconds.
+/// Counts every ten milliseconds.
 async fn tick(env: Env, ticks: Arc<AtomicU64>) {
     loop {
         env.sleep(MS * 10).await;
@@ -120,7 +120,7 @@ fn a_frozen_node_stands_still_and_its_clock_goes_on() {
     assert_eq!(ticks.load(Ordering::Relaxed), 9);
     sim.thaw(node);
     pass(&sim, MS);
-    // The timer that rang meanwhile takes effect now, once, and so does the task that was spawned.
+    // The timer that fired meanwhile takes effect now, once, and so does the spawned task.
     assert_eq!(ticks.load(Ordering::Relaxed), 1010);
     assert_eq!(env.now().since(began), MS * 1096);
     pass(&sim, MS * 100);
@@ -128,7 +128,7 @@ fn a_frozen_node_stands_still_and_its_clock_goes_on() {
     assert_eq!(sim.tally().count(FaultKind::Freeze), 1);
 }
 
-/// Spawns on its node when it is dropped, as tasks that clean up do.
+/// Spawns a task on its node when it is dropped, like tasks that clean up.
 struct Dropped(Env, Arc<AtomicBool>, Arc<AtomicBool>);
 
 impl Drop for Dropped {
@@ -235,7 +235,7 @@ fn nodes_have_clocks_and_dice_of_their_own() {
     let (one, two) = (sim.add_node("one"), sim.add_node("two"));
     assert_eq!(sim.env(one).wall(), sim.env(two).wall());
     assert_ne!(sim.env(one).now(), sim.env(two).now(), "steady clocks of two nodes do not compare");
-    assert_ne!(sim.env(one).dice().roll(), sim.env(two).dice().roll());
+    assert_ne!(sim.env(one).rng().next_u64(), sim.env(two).rng().next_u64());
     sim.skew(one, -1500);
     assert_eq!(sim.env(two).wall().since(sim.env(one).wall()), MS * 1500);
 }

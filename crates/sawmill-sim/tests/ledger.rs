@@ -1,4 +1,4 @@
-//! The simulated ledger: each fault strikes, and does what it says.
+//! Tests the simulated ledger: each fault takes effect as described.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{World, in_world, key, write};
 use sawmill::ErrorKind;
-use sawmill::ledger::{Commit, Ledger, Version, Write};
+use sawmill::engine::storage::{Commit, Ledger, Version, Write};
 use sawmill_sim::{Chance, Delay, Event, FaultKind, Faults, NodeId, Observer, Seam, Settings, Tally};
 
 const CALM: Faults = Faults::calm();
@@ -43,7 +43,7 @@ fn unknown_may_mean_applied() {
     let (_, tally) = run(Faults { unknown_applied: Chance::ALWAYS, ..CALM }, |world| async move {
         assert_eq!(world.ledger.commit(write(None, "a")).await.unwrap(), Commit::Unknown);
         assert_eq!(value(&world).await.as_deref(), Some("a"), "reads are not of unknown outcome");
-        // One that would have been refused has not been applied.
+        // A write that would have been refused was not applied.
         assert_eq!(world.ledger.commit(write(None, "b")).await.unwrap(), Commit::Unknown);
     });
     assert_eq!((tally.count(FaultKind::UnknownApplied), tally.count(FaultKind::Conflict)), (1, 1));
@@ -189,17 +189,17 @@ fn an_answer_that_meets_a_partition_is_unknown() {
 #[test]
 fn hints_come_unless_they_are_lost() {
     let (_, tally) = run(CALM, |world| async move {
-        let mut hints = world.ledger.watch();
+        let mut notifications = world.ledger.entry_notifications();
         world.ledger.commit(write(None, "a")).await.unwrap();
-        world.env.within(Duration::from_millis(10), hints.next()).await.expect("a hint");
-        world.store.set_faults(Faults { lost_hint: Chance::ALWAYS, ..CALM });
+        world.env.within(Duration::from_millis(10), notifications.next()).await.expect("a hint");
+        world.store.set_faults(Faults { lost_notification: Chance::ALWAYS, ..CALM });
         world.ledger.commit(write(Some(1), "b")).await.unwrap();
-        assert!(world.env.within(Duration::from_secs(10), hints.next()).await.is_none());
+        assert!(world.env.within(Duration::from_secs(10), notifications.next()).await.is_none());
     });
-    assert_eq!(tally.count(FaultKind::LostHint), 1);
+    assert_eq!(tally.count(FaultKind::LostNotification), 1);
 }
 
-/// Notes every change of the ledger.
+/// Records every change of the ledger.
 #[derive(Default)]
 struct Changes(Mutex<Vec<String>>);
 

@@ -1,4 +1,4 @@
-//! The simulated log: each fault strikes, and what is readable keeps the promises of the seam.
+//! Tests the simulated log: each fault takes effect, and reads keep the contract of the interface.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{World, follow, in_world, record};
-use sawmill::ErrorKind;
-use sawmill::clock::Timestamp;
-use sawmill::log::{Log, Position, Record, Want};
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
+use sawmill::engine::storage::{Log, Position, ReadRequest, Record};
+use sawmill::{ErrorKind, Timestamp};
 use sawmill_sim::{Chance, Delay, EngineBug, FaultKind, Faults, NodeId, Settings, Tally};
 
 const CALM: Faults = Faults::calm();
@@ -20,7 +19,8 @@ fn plain() -> Settings {
     Settings::default()
 }
 
-/// Two nodes push at once, each in its own order, while a reader follows by position. Gives what was read.
+/// Lets two nodes push at once, each in its own order, while a reader follows by position. Returns what was
+/// read.
 async fn push_and_follow(world: World) -> Vec<u128> {
     let topic = world.topic().await;
     for pusher in [1000, 2000] {
@@ -101,7 +101,7 @@ fn a_held_append_is_overtaken_and_acknowledged_when_it_is_readable() {
     assert_eq!((tally.count(FaultKind::HeldBack), tally.count(FaultKind::Overtaken)), (1, 1));
 }
 
-/// Appends 1 to 6 with these faults; gives what is readable at the answer and a while later.
+/// Appends 1 to 6 with these faults. Returns what is readable at the answer and a while later.
 fn unknown_append(seed: u64, settings: Settings, faults: Faults) -> (Vec<u128>, Vec<u128>) {
     let test = |world: World| async move {
         let topic = world.topic().await;
@@ -111,7 +111,7 @@ fn unknown_append(seed: u64, settings: Settings, faults: Faults) -> (Vec<u128>, 
         let at_once = world.readable(&topic);
         world.sleep(10_000).await;
         let later = world.readable(&topic);
-        // Pushing again after an unknown outcome.
+        // Repeats the push after the unknown outcome.
         world.store.set_faults(CALM);
         world.append(&topic, &[1, 2, 3, 4, 5, 6]).await.unwrap();
         if settings.idempotent_append {
@@ -198,7 +198,7 @@ fn a_block_is_read_again_until_it_is_trimmed() {
     in_world(1, plain(), CALM, |world| async move {
         let topic = world.topic().await;
         world.append(&topic, &[1, 2, 3]).await.unwrap();
-        let want = Want { shard: 0, after: Position::default(), limit: 2 };
+        let want = ReadRequest { shard: 0, after: Position::default(), limit: 2 };
         let block = world.log.read(&topic, &[want]).await.unwrap().remove(0);
         assert!(block.more);
         assert_eq!(world.log.reread(&topic, 0, &block.span).await.unwrap(), block.messages);
@@ -217,13 +217,19 @@ fn news_comes_when_a_message_becomes_readable() {
     let late = Faults { late_visible: Chance::ALWAYS, visible_by: Delay::millis(500, 500), ..CALM };
     in_world(1, plain(), late, |world| async move {
         let topic = world.topic().await;
-        let mut news = world.store.log(NodeId::WORLD);
-        let mut hints = news.news(&topic);
+        let mut handle = world.store.log(NodeId::WORLD);
+        let mut notifications = handle.message_notifications(&topic);
         world.append(&topic, &[1]).await.unwrap();
-        world.env.within(Duration::from_secs(2), hints.next()).await.expect("news");
+        world.env.within(Duration::from_secs(2), notifications.next()).await.expect("news");
         assert_eq!(world.readable(&topic), [1]);
-        // A handle of a later moment hears later news only.
-        news = world.store.log(NodeId::WORLD);
-        assert!(world.env.within(Duration::from_secs(2), news.news(&topic).next()).await.is_none());
+        // A new handle gets only later notifications.
+        handle = world.store.log(NodeId::WORLD);
+        assert!(
+            world
+                .env
+                .within(Duration::from_secs(2), handle.message_notifications(&topic).next())
+                .await
+                .is_none()
+        );
     });
 }

@@ -1,4 +1,5 @@
-//! Whole histories: the core keeps its promises, the same seed gives the same history, and every fault really strikes.
+//! Runs whole histories: no invariant is violated, the same seed gives the same history, and every fault
+//! takes effect.
 #![allow(clippy::unwrap_used)]
 
 use sawmill_sim::checker::Invariant;
@@ -34,7 +35,7 @@ fn the_same_seeds_give_the_same_hash_on_any_number_of_threads() {
     assert_ne!(one.hash, seeds(8, 12, 2).hash);
 }
 
-/// Features that take more than a hundred histories: the program asks for them after a thousand.
+/// Features that need more than a hundred histories; the program checks them after a thousand.
 const RARE: &[Feature] = &[
     Feature::Burial,
     Feature::Crowd,

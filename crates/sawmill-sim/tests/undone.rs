@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::in_world;
-use sawmill::ledger::{EntryKey, Ledger, Write};
+use sawmill::engine::storage::{EntryKey, Ledger, Write};
 use sawmill::{Context, Outcome, Sawmill};
 use sawmill_sim::{Faults, Settings};
 use tokio::sync::Semaphore;
 
-/// How many messages the group has handled.
+/// Returns how many messages the group has handled.
 async fn done(mill: &Sawmill) -> u64 {
-    mill.status("t", "default").await.unwrap().done
+    mill.admin().status("t", "default").await.unwrap().done
 }
 
-/// The worker has closed its claim, and the store forgets that: nobody else would take the claim while its owner beats.
+/// The worker has closed its claim, and the store forgets that. Nobody else may take the claim while its
+/// owner is alive.
 #[test]
 fn a_worker_takes_back_a_claim_whose_report_the_store_has_undone() {
     let settings = Settings { undoes: true, ..Settings::default() };
@@ -40,7 +41,7 @@ fn a_worker_takes_back_a_claim_whose_report_the_store_has_undone() {
         while starts.load(Ordering::SeqCst) < 1 {
             world.sleep(50).await;
         }
-        // A durable write makes everything before it last: the claim, but not the report.
+        // A durable write makes everything before it durable: the claim, but not the report.
         let (key, value) = (EntryKey::raw("test/lasts"), Some("x".into()));
         world.ledger.commit(Write { key, expect: None, value }).await.unwrap();
         may_end.add_permits(1);
@@ -49,7 +50,7 @@ fn a_worker_takes_back_a_claim_whose_report_the_store_has_undone() {
         }
         world.store.crash();
         assert_eq!(done(&mill).await, 0, "the report is undone");
-        // If it is not run again, the simulation runs out of time.
+        // If the message is not run again, the simulation runs out of time.
         while starts.load(Ordering::SeqCst) < 2 {
             world.sleep(50).await;
         }

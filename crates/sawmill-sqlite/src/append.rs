@@ -1,27 +1,27 @@
-//! What changes the log: appending, promoting what has become due, and trimming.
+//! Writes to the log: appending, promoting due messages, and trimming.
 
 use std::sync::LazyLock;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use sawmill::clock::Timestamp;
-use sawmill::log::{Promoted, Record};
-use sawmill::topic::Topic;
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::Timestamp;
+use sawmill_engine::storage::{Promoted, Record};
+use sawmill_engine::{Error, ErrorKind};
 
 use crate::batch::{Batch, OpenTopic};
 use crate::error::{Failure, corrupt};
 use crate::row::{LAST_NUMBER, from_time, to_time};
 use crate::tail::{Appended, Changes};
 
-/// How many rows are looked at in one transaction that trims.
+/// Rows examined in one trim transaction.
 const TRIM: i64 = 1_000;
 
-/// About how many bytes appending these writes.
+/// Estimates the bytes that appending these records writes.
 pub(crate) fn weight(records: &[Record]) -> usize {
     records.iter().map(|record| 200 + record.message.payload.len()).fold(256, usize::saturating_add)
 }
 
-/// See [`sawmill::log::Log::append`].
+/// See [`sawmill_engine::storage::Log::append`].
 pub(crate) fn append(
     batch: &mut Batch<'_>,
     topic: &Topic,
@@ -29,11 +29,11 @@ pub(crate) fn append(
     records: &[Record],
 ) -> Result<(), Failure> {
     let (connection, open) = batch.topic(topic)?;
-    // Everything that can be refused is refused before anything is written.
+    // All refusals come before the first write.
     for record in records {
         let shard = open.shard(connection, topic, record.shard)?;
         if shard.room() < records.len() as u64 {
-            return Err(numbered_out(topic, record.shard).into());
+            return Err(out_of_numbers(topic, record.shard).into());
         }
     }
     let later = |record: &Record| record.message.due.is_some_and(|due| due > now);
@@ -42,7 +42,7 @@ pub(crate) fn append(
         batch.messages_changed = true;
         return Ok(());
     }
-    // Most topics keep nothing aside: then there is nothing to compare with.
+    // Most topics keep nothing aside, so there is nothing to compare with.
     let again = records.iter().any(|record| record.repeatable);
     let aside = again && (records.iter().any(later) || keeps_aside(connection, open.id)?);
     let mut insert = connection.prepare_cached(
@@ -89,8 +89,8 @@ pub(crate) fn append(
     Ok(())
 }
 
-/// Appends messages that are due and cannot be there yet, many in a statement: starting one costs as much as storing a
-/// message does.
+/// Appends due messages that cannot exist yet, many per statement: starting a statement costs as much as
+/// storing a message.
 fn append_new(
     connection: &Connection,
     open: &mut OpenTopic,
@@ -127,15 +127,15 @@ fn append_new(
     Ok(())
 }
 
-/// How many messages one statement appends, and how many values each has that are its own.
+/// Messages appended by one statement, and parameters of each message.
 const MANY: usize = 16;
 const COLUMNS: usize = 7;
 
 static INSERT_ONE: LazyLock<String> = LazyLock::new(|| insert_new(1));
 static INSERT_MANY: LazyLock<String> = LazyLock::new(|| insert_new(MANY));
 
-/// A position that is taken is a damaged database: then all is undone, not this statement alone, so that SQLite need not
-/// keep a journal for each.
+/// Builds the insert statement. A position that is already taken means a damaged database. `OR ROLLBACK` then
+/// undoes the whole transaction, so SQLite needs no statement journal.
 fn insert_new(count: usize) -> String {
     let row = |first: usize| {
         let own: Vec<String> = (first + 1..first + COLUMNS).map(|at| format!("?{at}")).collect();
@@ -191,7 +191,7 @@ fn keep_aside(connection: &Connection, topic: i64, record: &Record) -> rusqlite:
         .map(|_| ())
 }
 
-fn numbered_out(topic: &Topic, shard: u16) -> Error {
+fn out_of_numbers(topic: &Topic, shard: u16) -> Error {
     Error::new(
         ErrorKind::Full,
         format!(
@@ -201,7 +201,7 @@ fn numbered_out(topic: &Topic, shard: u16) -> Error {
     )
 }
 
-/// See [`sawmill::log::Log::promote`].
+/// See [`sawmill_engine::storage::Log::promote`].
 pub(crate) fn promote(
     batch: &mut Batch<'_>,
     topic: &Topic,
@@ -211,18 +211,18 @@ pub(crate) fn promote(
     let (connection, open) = batch.topic(topic)?;
     let due = due(connection, open, topic, now, limit)?;
     for (seq, shard) in &due {
-        move_over(connection, open, topic, *seq, *shard)?;
+        promote_one(connection, open, topic, *seq, *shard)?;
     }
     let next_due: Option<i64> = connection
         .prepare_cached("SELECT min(due_ms) FROM aside WHERE topic = ?1")?
         .query_row(params![open.id], |row| row.get(0))?;
-    // A time that makes no sense is due at once: promoting it will say what is wrong.
+    // An invalid time counts as due: promoting the message reports what is wrong.
     let next_due = next_due.map(|ms| to_time(ms).unwrap_or_default());
     batch.messages_changed |= !due.is_empty();
     Ok(Promoted { moved: due.len(), next_due })
 }
 
-/// The first messages that are due, and their shards, which are there.
+/// Returns the first due messages and their shards, checked to exist.
 fn due(
     connection: &Connection,
     open: &mut OpenTopic,
@@ -248,13 +248,13 @@ fn due(
     }
     for (_, shard) in &due {
         if open.shard(connection, topic, *shard)?.room() < due.len() as u64 {
-            return Err(numbered_out(topic, *shard).into());
+            return Err(out_of_numbers(topic, *shard).into());
         }
     }
     Ok(due)
 }
 
-fn move_over(
+fn promote_one(
     connection: &Connection,
     open: &mut OpenTopic,
     topic: &Topic,
@@ -276,15 +276,15 @@ fn move_over(
     Ok(())
 }
 
-/// What a part of a trim did.
+/// The result of one trim step.
 pub(crate) struct Trimmed {
     pub(crate) dropped: u64,
-    /// Where to go on; `None` at the end.
+    /// Where the next step starts; `None` at the end.
     pub(crate) next: Option<i64>,
 }
 
-/// Trims a part of what [`sawmill::log::Log::trim`] may trim: what lies after the number `from`, in one go of a bounded
-/// size. It stops at a stretch in which nothing is old enough, so that trimming often costs little.
+/// Runs one bounded step of [`sawmill_engine::storage::Log::trim`], after the number `from`. Stops at a range
+/// in which nothing is old enough, so frequent trims cost little.
 pub(crate) fn trim(
     batch: &mut Batch<'_>,
     topic: &Topic,

@@ -1,10 +1,10 @@
-//! One write transaction: what the pieces of work in it share, so that each topic and shard is looked up once and each
-//! shard's counters are written once, however many messages are appended.
+//! A write transaction shared by several pieces of work: each topic and shard is looked up once, and the
+//! counters of each shard are written once, however many messages are appended.
 
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use sawmill::topic::{MAX_SHARDS, Topic};
+use sawmill_engine::model::{MAX_SHARDS, Topic};
 
 use crate::error::{Failure, corrupt};
 use crate::row::{LAST_NUMBER, topic_id};
@@ -18,22 +18,22 @@ pub(crate) struct Batch<'c> {
     pub(crate) messages_changed: bool,
     /// True if a ledger entry was changed.
     pub(crate) entries_changed: bool,
-    /// True if a topic was deleted and its messages are still to be removed.
+    /// True if a topic was deleted and its messages remain to be removed.
     pub(crate) leftovers: bool,
     topics: HashMap<i64, OpenTopic>,
-    /// What of this is worth knowing when it is committed.
+    /// Changes to publish after the commit.
     changes: Changes,
 }
 
-/// A topic that is there, and those of its shards that were asked for.
+/// An existing topic and the shards that were looked up.
 pub(crate) struct OpenTopic {
     pub(crate) id: i64,
     shards: Vec<Option<OpenShard>>,
-    /// The messages that were appended, if they are few.
+    /// The appended messages, if they are few.
     pub(crate) appended: Vec<Appended>,
 }
 
-/// A shard's row as it will be when the transaction is committed.
+/// A shard's row as it will be after the commit.
 #[derive(Clone, Copy)]
 pub(crate) struct OpenShard {
     pub(crate) base: i64,
@@ -56,7 +56,7 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// The topic, if it is there. The connection comes along, because the topic is borrowed from the batch.
+    /// Returns the topic, if it exists. The connection is returned too, because the topic borrows the batch.
     pub(crate) fn topic(&mut self, topic: &Topic) -> Result<(&'c Connection, &mut OpenTopic), Failure> {
         let id = topic_id(topic)?;
         if !self.topics.contains_key(&id) {
@@ -69,14 +69,14 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Forgets a topic that this transaction has deleted.
+    /// Removes a topic that this transaction has deleted.
     pub(crate) fn forget(&mut self, id: i64) {
         self.topics.remove(&id);
         self.changes.delete(id);
         self.leftovers = true;
     }
 
-    /// Writes the counters. To be called last. Returns what is to be known when all is committed.
+    /// Writes the shard counters. Call it last. Returns the changes to publish after the commit.
     pub(crate) fn finish(mut self) -> rusqlite::Result<Changes> {
         let mut update =
             self.connection.prepare_cached("UPDATE shard SET last = ?2, kept = ?3 WHERE ref = ?1")?;
@@ -99,7 +99,7 @@ impl OpenTopic {
         Self { id, shards: vec![None; usize::from(shards)], appended: Vec::new() }
     }
 
-    /// A shard of the topic.
+    /// Returns a shard, looking it up if necessary.
     pub(crate) fn shard(
         &mut self,
         connection: &Connection,
@@ -113,12 +113,11 @@ impl OpenTopic {
         }
     }
 
-    /// True if the topic has this shard.
     pub(crate) fn has(&self, number: u16) -> bool {
         usize::from(number) < self.shards.len()
     }
 
-    /// A shard that was asked for before.
+    /// Returns a shard that was looked up before.
     pub(crate) fn known(&mut self, topic: &Topic, number: u16) -> Result<&mut OpenShard, Failure> {
         match self.shards.get_mut(usize::from(number)) {
             Some(Some(shard)) => Ok(shard),
@@ -137,7 +136,7 @@ impl OpenShard {
         Self::checked(topic, number, row)
     }
 
-    /// The first shards of a topic, in order.
+    /// Finds the first shards of a topic, in order.
     pub(crate) fn find_all(connection: &Connection, topic: i64, shards: u16) -> Result<Vec<Self>, Failure> {
         let mut select = connection
             .prepare_cached("SELECT ref, last, kept FROM shard WHERE topic = ?1 ORDER BY number LIMIT ?2")?;
@@ -161,17 +160,17 @@ impl OpenShard {
         Ok(Self { base: reference << 40, last, kept, changed: false, trimmed: false })
     }
 
-    /// Where the next message goes, if there is room. It is counted only by [`OpenShard::add`].
+    /// The position of the next message, if there is room. [`OpenShard::add`] counts it.
     pub(crate) fn next(&self) -> i64 {
         self.base | (self.last + 1)
     }
 
-    /// How many more messages it can number.
+    /// The number of messages that can still be numbered.
     pub(crate) fn room(&self) -> u64 {
         LAST_NUMBER.abs_diff(self.last)
     }
 
-    /// Counts a message that was stored where `next` said.
+    /// Counts a message that was stored at [`OpenShard::next`].
     pub(crate) fn add(&mut self) {
         self.last += 1;
         self.kept += 1;
@@ -189,13 +188,13 @@ impl OpenShard {
         self.last
     }
 
-    /// How many messages the shard holds.
+    /// The number of messages in the shard.
     pub(crate) fn kept(&self) -> i64 {
         self.kept
     }
 }
 
-/// How many shards the topic has; `None` if it is not there.
+/// Returns the number of shards of the topic, or `None` if the topic does not exist.
 pub(crate) fn shards_of(connection: &Connection, namespace: &str, id: i64) -> Result<Option<u16>, Failure> {
     let shards: Option<i64> = connection
         .prepare_cached("SELECT shards FROM topic WHERE id = ?1 AND namespace = ?2")?

@@ -1,18 +1,19 @@
-//! What may be wrong with a database that works all the same.
+//! Finds problems of a database that still works.
 
 use rusqlite::Connection;
-use sawmill::{Finding, Result};
+use sawmill_engine::Result;
+use sawmill_engine::storage::Finding;
 
 use crate::error::Failure;
 use crate::{Sqlite, schema};
 
-/// How many pages of the write-ahead log may wait to be folded into the database: at a fifth of it the log is folded at once.
+/// Write-ahead log pages that may wait for a checkpoint. The writer forces a checkpoint at a fifth of this.
 const MANY_PAGES: i64 = 20_000;
 
 impl Sqlite {
-    pub(crate) async fn troubles(&self) -> Result<Vec<Finding>> {
+    pub(crate) async fn find_problems(&self) -> Result<Vec<Finding>> {
         let path = self.path().to_owned();
-        // The damage of a large file takes its time to find.
+        // Not a light read: `quick_check` takes long on a large file.
         self.readers()
             .read(move |reader| {
                 let place = path.display();
@@ -25,11 +26,11 @@ impl Sqlite {
                         "stop all workers, keep a copy of the file, and restore it from a backup",
                     ));
                 }
-                let unfolded = unfolded_pages(&schema::connect(&path)?)?;
-                if unfolded > MANY_PAGES {
+                let pending = pending_pages(&schema::connect(&path)?)?;
+                if pending > MANY_PAGES {
                     findings.push(Finding::new(
                         "held-transaction",
-                        format!("somebody reads {place} in one transaction for long, and its write-ahead log grows"),
+                        format!("a long read transaction on {place} keeps its write-ahead log growing"),
                         "find the process that has the file open (fuser) and forgot to end its transaction",
                     ));
                 }
@@ -39,8 +40,8 @@ impl Sqlite {
     }
 }
 
-/// How much of the log is left after as much of it was folded into the database as its readers allow.
-fn unfolded_pages(connection: &Connection) -> Result<i64, Failure> {
+/// Returns the log pages that remain after a checkpoint as far as the readers allow.
+fn pending_pages(connection: &Connection) -> Result<i64, Failure> {
     let pages = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?);
     Ok(connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], pages)?)
 }

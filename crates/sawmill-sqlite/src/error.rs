@@ -1,15 +1,15 @@
-//! What SQLite answers, said in Sawmill's words: of what kind it is, and what to do about it.
+//! Maps SQLite errors to Sawmill errors, with their kind and what to do about them.
 
 use rusqlite::ErrorCode;
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::{Error, ErrorKind};
 
-/// Why a piece of work was not done.
+/// Why work failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was refused before anything was written: the transaction may go on without it.
+    /// Refused before any write: the transaction may continue without it.
     Refused(Error),
-    /// SQLite failed, perhaps halfway: the transaction must not be committed.
+    /// SQLite failed, possibly after some writes: the transaction must not be committed.
     Storage(rusqlite::Error),
 }
 
@@ -34,11 +34,11 @@ impl From<Failure> for Error {
     }
 }
 
-/// The error of a call that failed and has written nothing.
+/// Explains the error of a call that failed and has written nothing.
 pub(crate) fn explain(error: &rusqlite::Error) -> Error {
     const NO_ROOM: &str = "there is no room left for the database; make room, then try again";
     let (kind, said) = match error.sqlite_error_code() {
-        // The file beside the database that coordinates its users could not grow.
+        // The shared-memory file could not grow.
         Some(_) if extended_code(error) == Some(SQLITE_IOERR_SHMSIZE) => (ErrorKind::Full, NO_ROOM),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (ErrorKind::Unavailable, "the database is in use by another process; try again")
@@ -63,7 +63,7 @@ pub(crate) fn explain(error: &rusqlite::Error) -> Error {
             | ErrorCode::FileLockingProtocolFailed
             | ErrorCode::SchemaChanged,
         ) => (ErrorKind::Unavailable, "the database could not be used just now; try again"),
-        // What is left says that tables or values are not those that this version made.
+        // All other codes mean that tables or values are not those that this version made.
         _ => (ErrorKind::Corrupt, "the database does not hold what it should; restore it from a backup"),
     };
     Error::new(kind, format!("{said} ({error})"))
@@ -73,10 +73,10 @@ fn extended_code(error: &rusqlite::Error) -> Option<i32> {
     error.sqlite_error().map(|error| error.extended_code)
 }
 
-/// The error of a `COMMIT` that failed.
+/// Explains the error of a failed `COMMIT`.
 ///
-/// When the last write or sync of the write-ahead log fails, the commit may still be found there after a crash. All
-/// other failures come before it is complete.
+/// If the last write or sync of the write-ahead log fails, a crash may still leave the commit there. All
+/// other failures come before the commit is complete.
 pub(crate) fn explain_commit(error: &rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::SystemIoFailure) => unknown(&format!("({error})")),
@@ -84,7 +84,7 @@ pub(crate) fn explain_commit(error: &rusqlite::Error) -> Error {
     }
 }
 
-/// The error of a write of which nobody can say whether it took effect.
+/// The error of a write whose outcome is unknown.
 pub(crate) fn unknown(why: &str) -> Error {
     Error::new(
         ErrorKind::Unknown,
@@ -92,17 +92,17 @@ pub(crate) fn unknown(why: &str) -> Error {
     )
 }
 
-/// The error of a database that has taken writes of which the disk does not say that it keeps them.
+/// The error of a database whose last commits may not be on disk.
 pub(crate) fn in_doubt(why: &str) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the disk did not keep what was written last, and the database waits until it does ({why}): check the disk"
+            "the last writes are not safely on disk, and the database is blocked until they are ({why}): check the disk"
         ),
     )
 }
 
-/// The error of something stored that cannot be understood.
+/// The error of stored data that cannot be decoded.
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::Corrupt,

@@ -1,5 +1,5 @@
-//! The file before SQLite sees it: whether the path can be one, whether what lies there is ours, and a new file with
-//! the right permissions. A file that is not ours is refused without a byte of it being changed.
+//! Checks the path and the file before SQLite opens it, and creates a new file with the right permissions. A
+//! file that is not Sawmill's is refused without changing a byte.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,20 +8,20 @@ use std::sync::Mutex;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::error::explain;
 use crate::schema::APPLICATION_ID;
 
-/// The smallest page that SQLite knows, in bytes: no database is smaller.
+/// SQLite's smallest page size in bytes; no database is smaller.
 const SMALLEST_PAGE: u64 = 512;
 
-/// Held while a file is created. Closing any handle on a file drops all locks that the process has on it, so nobody
-/// may have SQLite open the new file before the handle that created it is closed. For the same reason an existing
-/// file is read through SQLite alone.
+/// Held while a file is created. Closing any handle on a file drops all locks of the process on it, so SQLite
+/// must not open the new file before the creating handle is closed. For the same reason an existing file is
+/// read through SQLite alone.
 static CREATING: Mutex<()> = Mutex::new(());
 
-/// Makes sure that there is a file at this path that SQLite may open for us: ours, or a new one.
+/// Ensures that the path has a file that SQLite may open: an existing one of Sawmill's, or a new one.
 pub(crate) fn prepare(path: &Path) -> Result<()> {
     let text = path.to_string_lossy();
     if text.is_empty() {
@@ -66,8 +66,8 @@ pub(crate) fn prepare(path: &Path) -> Result<()> {
     refuse_foreign(path)
 }
 
-/// The path of a file that is there, wherever the process goes and whatever links lead to it.
-pub(crate) fn whole(path: &Path) -> Result<PathBuf> {
+/// Returns the absolute path of an existing file, with links resolved.
+pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(|error| cannot(path, "found", error))
 }
 
@@ -78,7 +78,8 @@ fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Creates the file for its owner alone, unless it is there. SQLite gives its side files the same permissions.
+/// Creates the file with access for its owner only, unless it exists. SQLite gives its side files the same
+/// permissions.
 fn create(path: &Path, folder: &Path) -> io::Result<()> {
     if path.exists() {
         return Ok(());
@@ -88,7 +89,7 @@ fn create(path: &Path, folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
-        // The name of the file must be as durable as what will be in it.
+        // The directory entry must be as durable as the contents of the file.
         Ok(_) => File::open(folder)?.sync_all(),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
@@ -122,11 +123,11 @@ fn refuse_foreign(path: &Path) -> Result<()> {
     };
     match fs::metadata(path).map_err(|error| cannot(path, "read", error))?.len() {
         0 => return Ok(()),
-        // SQLite would take some of these for empty.
+        // SQLite would treat some of these as empty.
         1..SMALLEST_PAGE => return Err(no_database()),
         _ => {}
     }
-    match look_inside(path) {
+    match inspect(path) {
         Ok((APPLICATION_ID, _) | (0, 0)) => Ok(()),
         Ok(_) => Err(foreign(path)),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => Err(no_database()),
@@ -137,8 +138,8 @@ fn refuse_foreign(path: &Path) -> Result<()> {
     }
 }
 
-/// The application id and the number of tables, seen through a connection that cannot write.
-fn look_inside(path: &Path) -> rusqlite::Result<(i32, i64)> {
+/// Reads the application id and the number of tables through a read-only connection.
+fn inspect(path: &Path) -> rusqlite::Result<(i32, i64)> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.query_row(
@@ -148,7 +149,7 @@ fn look_inside(path: &Path) -> rusqlite::Result<(i32, i64)> {
     )
 }
 
-/// The error of a database that another program made.
+/// The error of a database made by another program.
 pub(crate) fn foreign(path: &Path) -> Error {
     Error::new(
         ErrorKind::Corrupt,

@@ -1,13 +1,13 @@
-//! The second seam on SQLite: entries in one table, each change one statement that says which version it expects.
+//! The ledger on SQLite. Entries are rows of one table, and each change is one statement that names the
+//! expected version.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
-use sawmill::log::Hints;
-use sawmill::{ErrorKind, Finding, Result};
+use sawmill_engine::storage::{Commit, Entry, EntryKey, Finding, Ledger, Notifications, Version, Write};
+use sawmill_engine::{ErrorKind, Result};
 
 use crate::Sqlite;
 use crate::batch::Batch;
@@ -35,12 +35,12 @@ impl Ledger for Sqlite {
         ended(self.writer().write_lightly(weight(&write), move |batch| commit(batch, &write)).await)
     }
 
-    fn watch(&self) -> Hints {
-        self.entry_hints()
+    fn entry_notifications(&self) -> Notifications {
+        self.entry_notifications()
     }
 
-    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
-        self.troubles().await
+    async fn diagnose(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.find_problems().await
     }
 }
 

@@ -1,8 +1,8 @@
 //! The SQLite engine of Sawmill: a log and a ledger in one file, for one machine.
 //!
-//! Any number of processes may use the file at once. An acknowledged write survives a crash of everything: the database
-//! runs with a write-ahead log that is synced before a write is answered. Concurrent writes share commits. The file must not lie on
-//! a network file system, where SQLite's locks cannot be trusted.
+//! Any number of processes may use the file at once. An acknowledged write survives a crash of the process or
+//! the machine: the write-ahead log is synced before a write is answered. Concurrent writes share commits.
+//! The file must not be on a network file system, where SQLite's locks are unreliable.
 //!
 //! ```
 //! use sawmill::Context;
@@ -12,7 +12,7 @@
 //! # let folder = tempfile::tempdir().unwrap();
 //! # let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
 //! # let url = url.as_str();
-//! let mill = sawmill_sqlite::open(url).await?; // for instance "sqlite:jobs.db"
+//! let mill = sawmill::Sawmill::open(url).await?; // for instance "sqlite:jobs.db"
 //! mill.create_topic("emails").await?;
 //! mill.push("emails", "Hello Alice").await?;
 //!
@@ -23,27 +23,28 @@
 //! # }
 //! ```
 //!
-//! Inside, one thread writes and two read ([`Sqlite`] talks to them), so that no caller's thread waits for the disk.
+//! Internally, one thread writes and two read. [`Sqlite`] sends work to them, so no caller's thread waits for
+//! the disk.
 
 mod append;
 mod batch;
 mod checkup;
 mod error;
 mod file;
-mod keeper;
 mod ledger;
 mod log;
-mod news;
+mod notifier;
 mod read;
 mod reader;
 mod row;
 mod schema;
 mod store;
+mod syncer;
 mod tail;
 mod topics;
 mod touch;
+mod transaction;
 mod wal;
-mod within;
 mod work;
 mod writer;
 
@@ -53,14 +54,14 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
-use sawmill::{Error, ErrorKind, Result, Sawmill};
+use sawmill_engine::storage::{Capabilities, Engine, Namespace, OpenedStore, StoreUrl};
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 pub use rusqlite;
 pub use schema::schema_version;
 pub use store::{Activity, Sqlite};
-pub use within::{finish_within, push_within};
+pub use transaction::{finish_within, push_within};
 
 const CAPABILITIES: Capabilities = Capabilities {
     max_payload_bytes: 16 << 20,
@@ -69,10 +70,10 @@ const CAPABILITIES: Capabilities = Capabilities {
     idle_poll: Duration::from_secs(5),
 };
 
-/// The engine behind `sqlite:PATH`. The file is created if it is not there; its folder must be.
+/// The engine behind `sqlite:PATH`. Creates the file if it does not exist; its folder must exist.
 ///
 /// ```
-/// use sawmill::engine::Engine;
+/// use sawmill_engine::storage::Engine;
 /// use sawmill_sqlite::SqliteEngine;
 ///
 /// assert_eq!(SqliteEngine.scheme(), "sqlite");
@@ -95,29 +96,21 @@ impl Engine for SqliteEngine {
         CAPABILITIES
     }
 
-    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<Store> {
+    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<OpenedStore> {
         let path = path_of(url)?;
         let (opened, answer) = oneshot::channel();
         let (file, namespace) = (path.clone(), namespace.clone());
         thread::Builder::new()
             .name("sawmill-sqlite-open".to_owned())
             .spawn(move || {
-                // A caller who has gone away does not want it, and it closes again.
+                // If the caller has stopped waiting, the database is closed again.
                 let _ = opened.send(Sqlite::open(file, &namespace));
             })
             .map_err(|error| no_thread(&path, error))?;
         let stopped = |_| Error::new(ErrorKind::Unavailable, format!("{url} could not be opened: try again"));
         let sqlite = answer.await.map_err(stopped)??;
-        Ok(Store { log: Some(Arc::new(sqlite.clone())), ledger: Some(Arc::new(sqlite)) })
+        Ok(OpenedStore { log: Some(Arc::new(sqlite.clone())), ledger: Some(Arc::new(sqlite)) })
     }
-}
-
-/// Opens a store by URL: `sqlite:PATH`, or `memory:`.
-///
-/// For a namespace, a ledger elsewhere, or other engines beside this one, use [`Sawmill::options`] and add
-/// [`SqliteEngine`] to it.
-pub async fn open(url: &str) -> Result<Sawmill> {
-    Sawmill::options().engine(SqliteEngine).open(url).await
 }
 
 fn path_of(url: &StoreUrl) -> Result<PathBuf> {
@@ -141,7 +134,7 @@ fn path_of(url: &StoreUrl) -> Result<PathBuf> {
     Ok(PathBuf::from(rest))
 }
 
-/// The error of a system that does not give us a thread.
+/// The error of a thread that could not be started.
 fn no_thread(path: &Path, error: std::io::Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -149,11 +142,6 @@ fn no_thread(path: &Path, error: std::io::Error) -> Error {
     )
     .caused_by(error)
 }
-
-/// The README's example is compiled with the documentation's.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
 
 #[cfg(test)]
 mod tests {

@@ -1,21 +1,23 @@
-//! The first seam on SQLite: every call is a read on a reading thread or a write on the writing one.
+//! The log on SQLite. Every call is a read on a reader thread or a write on the writer thread.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::clock::{Clock, SystemClock, Timestamp};
-use sawmill::engine::Capabilities;
-use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Finding, Message, MessageId, Result};
+use sawmill_engine::Result;
+use sawmill_engine::model::{Message, MessageId, Topic, TopicName, TopicSpec};
+use sawmill_engine::runtime::{Clock, SystemClock, Timestamp};
+use sawmill_engine::storage::{
+    Backlog, Block, Capabilities, Finding, FoundMessage, Log, Notifications, Position, Promoted, ReadRequest,
+    Record, Span,
+};
 
-use crate::read::Wish;
+use crate::read::ShardRequest;
 use crate::row::topic_id;
-use crate::{CAPABILITIES, Sqlite, append, read, topics, within};
+use crate::{CAPABILITIES, Sqlite, append, read, topics, transaction};
 
-/// How many messages are promoted in one transaction.
+/// Messages promoted in one transaction.
 const PROMOTE: usize = 2_000;
-/// About how much a write weighs that is small, or bounded by itself.
+/// Estimated bytes of a small write, and of one whose size is bounded otherwise.
 const LIGHT: usize = 1 << 10;
 const MEDIUM: usize = 1 << 20;
 
@@ -51,19 +53,20 @@ impl Log for Sqlite {
         self.writer().write(weight, move |batch| append::append(batch, &topic, now, &records)).await
     }
 
-    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
-        let wish =
-            |want: &Want| Ok(Wish { shard: want.shard, after: want.after.number()?, limit: want.limit });
-        let wishes = wants.iter().map(wish).collect::<Result<Vec<Wish>>>()?;
-        // Most often somebody reads because something was appended a moment ago.
-        if wishes.iter().all(|wish| wish.shard < topic.shards)
+    async fn read(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
+        let request = |want: &ReadRequest| {
+            Ok(ShardRequest { shard: want.shard, after: want.after.number()?, limit: want.limit })
+        };
+        let requests = wants.iter().map(request).collect::<Result<Vec<ShardRequest>>>()?;
+        // Most reads follow an append of a moment ago.
+        if requests.iter().all(|request| request.shard < topic.shards)
             && let Ok(id) = topic_id(topic)
-            && let Some(blocks) = self.tail().read(id, &wishes, SystemClock.now())
+            && let Some(blocks) = self.tail().read(id, &requests, SystemClock.now())
         {
             return Ok(blocks);
         }
         let (namespace, topic) = (self.namespace(), topic.clone());
-        self.readers().read(move |connection| read::read(connection, &namespace, &topic, &wishes)).await
+        self.readers().read(move |connection| read::read(connection, &namespace, &topic, &requests)).await
     }
 
     async fn reread(&self, topic: &Topic, shard: u16, span: &Span) -> Result<Vec<Message>> {
@@ -75,7 +78,7 @@ impl Log for Sqlite {
 
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
         let mut whole = Promoted::default();
-        // Most often nothing is due: then there is nothing to write.
+        // Usually nothing is due and nothing needs to be written.
         let (namespace, asked) = (self.namespace(), topic.clone());
         let next = self
             .readers()
@@ -95,14 +98,14 @@ impl Log for Sqlite {
                         return Ok(whole);
                     }
                 }
-                // What was moved stays moved; the next call goes on from there.
+                // Moved messages stay moved; the next call continues from there.
                 Err(_) if whole.moved > 0 => return Ok(whole),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         let (namespace, topic) = (self.namespace(), topic.clone());
         self.readers().read(move |connection| read::find(connection, &namespace, &topic, id)).await
     }
@@ -130,21 +133,21 @@ impl Log for Sqlite {
         Ok(dropped)
     }
 
-    fn news(&self, _topic: &Topic) -> Hints {
-        self.message_hints()
+    fn message_notifications(&self, _topic: &Topic) -> Notifications {
+        self.message_notifications()
     }
 
-    fn announce(&self) {
+    fn notify(&self) {
         self.announce_messages();
     }
 
-    async fn check_up(&self, _patience: Duration) -> Result<Vec<Finding>> {
-        self.troubles().await
+    async fn diagnose(&self, _patience: Duration) -> Result<Vec<Finding>> {
+        self.find_problems().await
     }
 }
 
 impl Sqlite {
-    /// What [`Log::trim`] does to one shard.
+    /// Trims one shard for [`Log::trim`].
     async fn trim_shard(
         &self,
         topic: &Topic,
@@ -160,7 +163,7 @@ impl Sqlite {
                 .writer()
                 .write(MEDIUM, move |batch| {
                     if start == 0 {
-                        within::forget(batch, SystemClock.wall())?;
+                        transaction::forget(batch, SystemClock.wall())?;
                     }
                     append::trim(batch, &topic, shard, start, upto, before)
                 })
@@ -170,7 +173,7 @@ impl Sqlite {
                     dropped += part.dropped;
                     from = part.next;
                 }
-                // What was dropped stays dropped; the next call goes on from there.
+                // Dropped messages stay dropped; the next call continues from there.
                 Err(_) if dropped > 0 => break,
                 Err(error) => return Err(error),
             }

@@ -1,5 +1,5 @@
-//! The threads that read, each with a connection of its own, so that readers wait neither for the writer nor, much, for
-//! one another, and no caller's thread ever waits for the disk.
+//! The reader threads. Each has its own connection, so readers do not wait for the writer, rarely wait for
+//! one another, and no caller's thread waits for the disk.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -7,43 +7,42 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::Failure;
 use crate::schema;
 
-/// How many threads read.
 const THREADS: usize = 2;
-/// How many reads may wait. Who comes later waits before queueing.
+/// Reads that may be queued. Further callers wait before queueing.
 const QUEUE: usize = 64;
 
-/// A read that waits for a thread.
+/// A queued read.
 struct Read {
-    /// Most often it takes less time than to wake a second thread for it.
+    /// True if it usually takes less time than waking a second thread.
     light: bool,
     run: Box<dyn FnOnce(&Connection) + Send>,
 }
 
-/// The way to the threads that read. They end when this is dropped, having done what was queued.
+/// Handle to the reader threads. Dropping it ends them after the queued reads.
 pub(crate) struct Readers {
-    desk: Arc<Desk>,
+    queue: Arc<ReadQueue>,
     room: Arc<Semaphore>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Readers {
     pub(crate) fn start(path: &Path) -> Result<Self> {
-        let desk = Arc::new(Desk::default());
+        let queue = Arc::new(ReadQueue::default());
         let mut readers =
-            Self { desk: desk.clone(), room: Arc::new(Semaphore::new(QUEUE)), threads: Vec::new() };
+            Self { queue: queue.clone(), room: Arc::new(Semaphore::new(QUEUE)), threads: Vec::new() };
         for _ in 0..THREADS {
             let connection = schema::open_reader(path)?;
-            let desk = desk.clone();
+            let queue = queue.clone();
             let thread = thread::Builder::new()
                 .name("sawmill-sqlite-reader".to_owned())
                 .spawn(move || {
-                    while let Some(reads) = desk.next() {
+                    while let Some(reads) = queue.next() {
                         reads.into_iter().for_each(|read| (read.run)(&connection));
                     }
                 })
@@ -53,7 +52,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Reads, seeing the database as it is at one moment: everything that was committed before this call.
+    /// Reads from a snapshot that includes every commit before this call.
     pub(crate) async fn read<T, F>(&self, work: F) -> Result<T>
     where
         F: FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
@@ -62,8 +61,8 @@ impl Readers {
         self.send(false, work).await
     }
 
-    /// The same for what most often takes no longer than waking a thread does: several that come together are read by one
-    /// thread.
+    /// Like [`Readers::read`], for reads that usually take no longer than waking a thread. One thread runs
+    /// several of them together.
     pub(crate) async fn read_lightly<T, F>(&self, work: F) -> Result<T>
     where
         F: FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
@@ -82,95 +81,95 @@ impl Readers {
         let (caller, answer) = oneshot::channel();
         let read = move |connection: &Connection| {
             if !caller.is_closed() {
-                // A caller who goes away meanwhile does not want it.
+                // The caller may have stopped waiting.
                 let _ = caller.send(at_one_moment(connection, work).map_err(Error::from));
             }
         };
-        self.desk.put(Read { light, run: Box::new(read) });
+        self.queue.push(Read { light, run: Box::new(read) });
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 }
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.desk.close();
+        self.queue.close();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-/// What the threads have before them.
+/// The queue that the threads share.
 #[derive(Default)]
-struct Desk {
-    pile: Mutex<Pile>,
-    call: Condvar,
+struct ReadQueue {
+    state: Mutex<QueueState>,
+    available: Condvar,
 }
 
 #[derive(Default)]
-struct Pile {
+struct QueueState {
     reads: VecDeque<Read>,
-    /// Threads that wait to be called.
+    /// Threads that wait for a read.
     waiting: usize,
-    /// One was called, and nothing was taken from the pile since.
-    called: bool,
+    /// True if a thread was woken and has not taken anything yet.
+    woken: bool,
     closed: bool,
 }
 
-impl Desk {
-    fn pile(&self) -> MutexGuard<'_, Pile> {
-        self.pile.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+impl ReadQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn put(&self, read: Read) {
-        let mut pile = self.pile();
-        // Who was called takes a light one along.
-        let wanted = !(read.light && pile.called);
-        pile.reads.push_back(read);
+    fn push(&self, read: Read) {
+        let mut state = self.lock();
+        // A woken thread also takes queued light reads.
+        let wanted = !(read.light && state.woken);
+        state.reads.push_back(read);
         if wanted {
-            self.call(pile);
+            self.wake_one(state);
         }
     }
 
-    /// Calls a thread, if one waits. It finds the pile unlocked.
-    fn call(&self, mut pile: MutexGuard<'_, Pile>) {
-        if pile.waiting > 0 {
-            pile.called = true;
-            drop(pile);
-            self.call.notify_one();
+    /// Wakes a waiting thread, if there is one, after unlocking the queue.
+    fn wake_one(&self, mut state: MutexGuard<'_, QueueState>) {
+        if state.waiting > 0 {
+            state.woken = true;
+            drop(state);
+            self.available.notify_one();
         }
     }
 
     fn close(&self) {
-        self.pile().closed = true;
-        self.call.notify_all();
+        self.lock().closed = true;
+        self.available.notify_all();
     }
 
-    /// Waits for something to read; `None` at the end.
+    /// Waits for reads. Returns `None` when the queue is closed and empty.
     fn next(&self) -> Option<Vec<Read>> {
-        let mut pile = self.pile();
+        let mut state = self.lock();
         loop {
-            let reads = pile.take();
+            let reads = state.take();
             if !reads.is_empty() {
-                if !pile.reads.is_empty() {
-                    self.call(pile);
+                if !state.reads.is_empty() {
+                    self.wake_one(state);
                 }
                 return Some(reads);
             }
-            if pile.closed {
+            if state.closed {
                 return None;
             }
-            pile.waiting += 1;
-            pile = self.call.wait(pile).unwrap_or_else(|poisoned| poisoned.into_inner());
-            pile.waiting -= 1;
+            state.waiting += 1;
+            state = self.available.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state.waiting -= 1;
         }
     }
 }
 
-impl Pile {
-    /// The light reads on top, or the one read that is not.
+impl QueueState {
+    /// Takes the light reads at the front, or a single other read.
     fn take(&mut self) -> Vec<Read> {
-        self.called = false;
+        self.woken = false;
         let light = self.reads.iter().take_while(|read| read.light).count();
         self.reads.drain(..light.max(1).min(self.reads.len())).collect()
     }
@@ -193,17 +192,17 @@ fn at_one_moment<T>(
 mod tests {
     use super::*;
 
-    fn put(pile: &mut Pile, kinds: &str) {
+    fn fill(state: &mut QueueState, kinds: &str) {
         let read = |kind| Read { light: kind == 'l', run: Box::new(|_| ()) };
-        pile.reads.extend(kinds.chars().map(read));
+        state.reads.extend(kinds.chars().map(read));
     }
 
     #[test]
     fn light_reads_are_taken_together_and_others_alone() {
-        let mut pile = Pile::default();
-        assert!(pile.take().is_empty());
-        put(&mut pile, "llhhl");
-        let taken: Vec<usize> = std::iter::from_fn(|| Some(pile.take().len()).filter(|n| *n > 0)).collect();
+        let mut state = QueueState::default();
+        assert!(state.take().is_empty());
+        fill(&mut state, "llhhl");
+        let taken: Vec<usize> = std::iter::from_fn(|| Some(state.take().len()).filter(|n| *n > 0)).collect();
         assert_eq!(taken, [2, 1, 1, 1]);
     }
 

@@ -1,46 +1,43 @@
-//! How Sawmill's values lie in SQLite's columns, and how they are read back without trusting what lies there.
+//! Conversions between Sawmill's values and SQLite's columns. Stored data is not trusted.
 
 use bytes::{Bytes, BytesMut};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
-use sawmill::clock::Timestamp;
-use sawmill::message::Headers;
-use sawmill::topic::Topic;
-use sawmill::{Message, MessageId};
+use sawmill_engine::model::{Headers, Message, MessageId, Topic};
+use sawmill_engine::runtime::Timestamp;
 
 use crate::error::{Failure, corrupt};
 
-/// The last number that a message of a shard can have: numbers take 40 bits.
+/// The last message number of a shard: numbers have 40 bits.
 pub(crate) const LAST_NUMBER: i64 = (1 << 40) - 1;
 
-/// Selects, between two positions, the rows that [`message`] reads.
+/// Selects the rows between two positions for [`message`].
 pub(crate) const SELECT_MESSAGES: &str = "SELECT pos, id, created_ms, due_ms, key, headers, payload
      FROM message WHERE pos > ?1 AND pos <= ?2 ORDER BY pos LIMIT ?3";
 
-/// A time as a column; every time fits.
+/// Converts a time to a column value; every time fits.
 pub(crate) fn from_time(time: Timestamp) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The time that [`from_time`] was given.
+/// Converts a column value of [`from_time`] back.
 pub(crate) fn to_time(millis: i64) -> Option<Timestamp> {
     u64::try_from(millis).ok().map(Timestamp::from_millis)
 }
 
-/// The id that the topic's uid was made from. A uid that this engine did not make is a topic that is not there.
+/// Parses the id in a topic's uid. A uid that this engine did not make means a missing topic.
 pub(crate) fn topic_id(topic: &Topic) -> Result<i64, Failure> {
     let id = topic.uid.strip_prefix('t').and_then(|digits| digits.parse().ok());
-    // Only the usual way to write it, so that no two uids mean the same topic.
+    // Only the canonical form, so that no two uids name the same topic.
     id.filter(|id| uid(*id) == topic.uid).ok_or_else(|| topic.missing().into())
 }
 
-/// The uid of the topic with this id.
 pub(crate) fn uid(id: i64) -> String {
     format!("t{id}")
 }
 
-/// Where small values of one block share their memory: asking for memory once per value would cost more than reading it.
-/// No more than a chunk is held back by a message that is kept.
+/// Shared memory for the small values of one block: one allocation per value would cost more than reading it.
+/// A message that is kept holds back at most one chunk.
 #[derive(Default)]
 pub(crate) struct Chunk(BytesMut);
 
@@ -60,7 +57,7 @@ impl Chunk {
     }
 }
 
-/// The position and the message in a row of [`SELECT_MESSAGES`].
+/// Reads the position and the message from a row of [`SELECT_MESSAGES`].
 pub(crate) fn message(row: &Row<'_>, chunk: &mut Chunk) -> Result<(i64, Message), Failure> {
     let pos: i64 = row.get(0)?;
     let wrong = |what: &str| corrupt(format!("a message at position {pos} with a strange {what}"));

@@ -1,4 +1,4 @@
-//! Opening the database: the settings of a connection, and the tables, created and migrated step by step.
+//! Opens the database: connection settings, table creation and step-by-step migration.
 
 use std::path::Path;
 use std::thread;
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::error::{Failure, explain};
 use crate::file;
 
-/// Stamped into every database that is ours: "SawM".
+/// The application id of Sawmill's databases: "SawM".
 pub(crate) const APPLICATION_ID: i32 = 0x5361_774d;
 
-/// Libraries before this one can damage a database in WAL mode when a checkpoint resets the log.
+/// Older SQLite libraries can damage a database in WAL mode when a checkpoint resets the log.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 
-/// What brings a database from each schema version to the next. Steps are added at the end and never changed.
+/// The migrations from each schema version to the next. Steps are appended and never changed.
 const STEPS: &[&str] = &["
     -- A topic's uid is made from its id, which AUTOINCREMENT never gives out again.
     CREATE TABLE topic (
@@ -97,9 +97,9 @@ const STEPS: &[&str] = &["
 /// The schema version that this program writes.
 const NEWEST: i64 = STEPS.len() as i64;
 
-/// How often a busy database is asked again, and how long the waits between are: about ten seconds in all.
-const PATIENCE: i32 = 10_000;
-const FIRST_WAITS: i32 = 20;
+/// Retries of a busy database, and how many of them wait only briefly: about ten seconds in all.
+const BUSY_RETRIES: i32 = 10_000;
+const SHORT_WAITS: i32 = 20;
 
 /// Opens the database for writing, creating or migrating it first.
 pub(crate) fn open(path: &Path) -> Result<Connection> {
@@ -119,9 +119,10 @@ pub(crate) fn open(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// The schema version of a database, which is left as it is; none if there is no file yet, or it is not one of ours.
+/// Returns the schema version of a database without changing it, or `None` if the file does not exist or is
+/// not Sawmill's.
 ///
-/// Versions only grow, and opening a database brings it to the newest.
+/// Versions only grow. Opening a database migrates it to the newest.
 pub fn schema_version(path: &Path) -> Result<Option<u32>> {
     if !path.exists() {
         return Ok(None);
@@ -132,7 +133,7 @@ pub fn schema_version(path: &Path) -> Result<Option<u32>> {
     Ok(u32::try_from(version).ok().filter(|_| stamp == APPLICATION_ID))
 }
 
-/// Opens a connection to the same database that only reads.
+/// Opens a read-only connection to the same database.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
     let connection = connect(path)?;
     connection.pragma_update(None, "query_only", true).map_err(|error| at(path, explain(&error)))?;
@@ -154,31 +155,32 @@ fn check_library(version: i32) -> Result<()> {
     ))
 }
 
-/// Opens one more connection to a database that is there.
+/// Opens another connection to an existing database.
 pub(crate) fn connect(path: &Path) -> Result<Connection> {
-    // Without SQLITE_OPEN_CREATE: the file is there, with the permissions that it was given.
+    // Without SQLITE_OPEN_CREATE: the file exists, with its permissions set.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let settle = || -> rusqlite::Result<Connection> {
+    let configured = || -> rusqlite::Result<Connection> {
         let mut connection = Connection::open_with_flags(path, flags)?;
-        // SQLite's own busy timeout waits ever longer, and loses to a process that writes all the time.
+        // SQLite's own busy timeout backs off further and further, and starves beside a process that writes
+        // all the time.
         connection.busy_handler(Some(|asked: i32| {
             let wait =
-                if asked < FIRST_WAITS { Duration::from_micros(100) } else { Duration::from_millis(1) };
+                if asked < SHORT_WAITS { Duration::from_micros(100) } else { Duration::from_millis(1) };
             thread::park_timeout(wait);
-            asked < PATIENCE
+            asked < BUSY_RETRIES
         }))?;
         connection.set_prepared_statement_cache_capacity(64);
-        // Without it, statements are planned anew whenever a bound value changes.
+        // Without QPSG, a changed parameter value can cause a statement to be planned again.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        // NORMAL would lose the schema when the power fails. Where Sawmill writes later, it syncs itself.
+        // NORMAL could lose the schema in a power failure. For later writes the syncer thread syncs.
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "cache_size", -16_000)?;
         Ok(connection)
     };
-    settle().map_err(|error| at(path, explain(&error)))
+    configured().map_err(|error| at(path, explain(&error)))
 }
 
-/// Refuses, untouched, what another program or a newer version has made.
+/// Refuses a database of another program or a newer version, without changing it.
 fn check_stamp(connection: &Connection, path: &Path) -> Result<()> {
     let (stamp, version, tables) = stamp(connection).map_err(|error| at(path, explain(&error)))?;
     if stamp != APPLICATION_ID && (stamp, tables) != (0, 0) {
@@ -199,7 +201,7 @@ fn check_stamp(connection: &Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The application id, the schema version and the number of tables.
+/// Reads the application id, the schema version and the number of tables.
 fn stamp(connection: &Connection) -> rusqlite::Result<(i32, i64, i64)> {
     connection.query_row(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
@@ -209,7 +211,7 @@ fn stamp(connection: &Connection) -> rusqlite::Result<(i32, i64, i64)> {
     )
 }
 
-/// Turns on the write-ahead log. SQLite does not wait for others while it does, so we do.
+/// Turns on the write-ahead log. SQLite does not call the busy handler here, so this retries itself.
 fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
     let mut asked = 0;
     loop {
@@ -222,7 +224,9 @@ fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
                 let said = "the write-ahead log cannot be used here: is this a network file system?";
                 return Err(rusqlite::Error::SqliteFailure(error, Some(said.to_owned())));
             }
-            Err(error) if asked < PATIENCE && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+            Err(error)
+                if asked < BUSY_RETRIES && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) =>
+            {
                 asked += 1;
                 thread::park_timeout(Duration::from_millis(1));
             }
@@ -231,7 +235,7 @@ fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-/// Takes the steps that the database has not taken, all or none, also when several processes open it at once.
+/// Applies the missing steps, all or none, even if several processes open the database at once.
 fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
     let now = stamp(connection).map_err(|error| at(path, explain(&error)))?;
     if (now.0, now.1) == (APPLICATION_ID, NEWEST) {
@@ -239,7 +243,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
     }
     let mut steps = || -> Result<(), Failure> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Another process may have been here while this one waited for its turn.
+        // Another process may have migrated while this one waited for the lock.
         check_stamp(&transaction, path)?;
         let (_, version, _) = stamp(&transaction)?;
         for step in STEPS.iter().skip(usize::try_from(version).unwrap_or(0)) {
@@ -252,7 +256,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
     steps().map_err(|failure| at(path, failure.into()))
 }
 
-/// The same error, naming the file.
+/// Adds the path to an error that does not name it.
 fn at(path: &Path, error: Error) -> Error {
     let said = error.to_string();
     let path = path.display().to_string();

@@ -1,30 +1,28 @@
-//! An open database: the threads that work on it, shared by everybody who holds it.
+//! An open database and the threads that work on it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sawmill::Result;
-use sawmill::engine::Namespace;
-use sawmill::log::Hints;
+use sawmill_engine::Result;
+use sawmill_engine::storage::{Namespace, Notifications};
 
 use crate::error::in_doubt;
-use crate::file;
-use crate::news::{Bells, hints};
+use crate::notifier::{Notifier, subscribe};
 use crate::reader::Readers;
-use crate::schema;
 use crate::tail::Tail;
-use crate::writer::{Told, Writer};
+use crate::writer::{Shared, Writer};
+use crate::{file, schema};
 
-/// A log and a ledger in a SQLite database. Clones share it; it is closed when the last of them is dropped, after
-/// what was asked of it is done. Dropping the last one waits for that; a closed database is one file again, without the
-/// files that SQLite keeps beside an open one.
+/// A log and a ledger in a SQLite database. Clones share it. Dropping the last clone finishes the queued
+/// work, waits for that, and closes the database. A closed database is a single file, without the files that
+/// SQLite keeps beside an open one.
 ///
 /// ```
-/// use sawmill::clock::Timestamp;
-/// use sawmill::log::{Log, Position, Record, Want};
-/// use sawmill::topic::TopicSpec;
+/// use sawmill::Timestamp;
+/// use sawmill_engine::storage::{Log, Position, ReadRequest, Record};
+/// use sawmill::TopicSpec;
 /// use sawmill::{Message, MessageId};
 /// use sawmill_sqlite::Sqlite;
 ///
@@ -46,7 +44,7 @@ use crate::writer::{Told, Writer};
 /// };
 /// sqlite.append(&topic, now, vec![Record::once(3, message.clone())]).await?;
 ///
-/// let want = Want { shard: 3, after: Position::default(), limit: 10 };
+/// let want = ReadRequest { shard: 3, after: Position::default(), limit: 10 };
 /// let blocks = sqlite.read(&topic, &[want]).await?;
 /// assert_eq!(blocks[0].messages, [message]);
 /// # Ok(())
@@ -60,7 +58,7 @@ pub struct Sqlite {
 struct Open {
     path: PathBuf,
     namespace: Arc<str>,
-    bells: Bells,
+    notifier: Notifier,
     tally: Arc<Tally>,
     tail: Arc<Tail>,
     in_doubt: Arc<AtomicBool>,
@@ -70,9 +68,9 @@ struct Open {
 }
 
 impl Sqlite {
-    /// Opens the database at this path, creating or migrating it first. This waits for the disk.
+    /// Opens the database at this path, creating or migrating it first. Blocks on the disk.
     ///
-    /// A file that is not Sawmill's is refused and left as it is, and so is one that a newer version has migrated.
+    /// Refuses files that are not Sawmill's or have a newer schema, and leaves them unchanged.
     ///
     /// ```
     /// use sawmill::ErrorKind;
@@ -87,22 +85,22 @@ impl Sqlite {
     pub fn open(path: impl AsRef<Path>, namespace: &Namespace) -> Result<Sqlite> {
         let path = path.as_ref();
         let connection = schema::open(path)?;
-        let path = file::whole(path)?;
+        let path = file::canonical(path)?;
         let tally = Arc::new(Tally::default());
         let readers = Readers::start(&path)?;
-        let (bells, tail, in_doubt) =
-            (Bells::default(), Arc::<Tail>::default(), Arc::<AtomicBool>::default());
-        let told = Told {
-            bells: bells.clone(),
+        let (notifier, tail, in_doubt) =
+            (Notifier::default(), Arc::<Tail>::default(), Arc::<AtomicBool>::default());
+        let shared = Shared {
+            notifier: notifier.clone(),
             tally: tally.clone(),
             tail: tail.clone(),
             in_doubt: in_doubt.clone(),
         };
-        let writer = Writer::start(connection, &path, namespace.as_str(), told)?;
+        let writer = Writer::start(connection, &path, namespace.as_str(), shared)?;
         let open = Open {
             path,
             namespace: namespace.as_str().into(),
-            bells,
+            notifier,
             tally,
             tail,
             in_doubt,
@@ -112,7 +110,7 @@ impl Sqlite {
         Ok(Sqlite { open: Arc::new(open) })
     }
 
-    /// The file, whatever links lead to it.
+    /// The canonical path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.open.path
     }
@@ -121,7 +119,7 @@ impl Sqlite {
         self.open.namespace.clone()
     }
 
-    /// What was done on this database since it was opened here.
+    /// Counts the calls since this database was opened here.
     pub fn activity(&self) -> Activity {
         let tally = &self.open.tally;
         Activity {
@@ -131,10 +129,11 @@ impl Sqlite {
         }
     }
 
-    /// Refuses to read what decides who does what, while nobody knows whether the disk keeps it.
+    /// Fails while committed writes may not be on disk: nothing may be decided by ledger entries that could
+    /// be lost.
     pub(crate) fn check_certain(&self) -> Result<()> {
         match self.open.in_doubt.load(Ordering::Relaxed) {
-            true => Err(in_doubt("it was asked for what may be lost")),
+            true => Err(in_doubt("a ledger entry could still be lost")),
             false => Ok(()),
         }
     }
@@ -153,39 +152,39 @@ impl Sqlite {
         &self.open.writer
     }
 
-    /// Hints of messages that this process or others write.
-    pub(crate) fn message_hints(&self) -> Hints {
-        let hints = hints(&self.open.bells.messages);
+    /// Subscribes to messages written by this process or others.
+    pub(crate) fn message_notifications(&self) -> Notifications {
+        let notifications = subscribe(&self.open.notifier.messages);
         self.open.writer.listen();
-        hints
+        notifications
     }
 
-    /// Has everybody look for messages that a user's own connection has written.
+    /// Notifies subscribers of messages that a user's own connection has written.
     pub(crate) fn announce_messages(&self) {
-        self.open.writer.announce();
+        self.open.writer.notify();
     }
 
-    /// Hints of ledger entries that this process or others write.
-    pub(crate) fn entry_hints(&self) -> Hints {
-        let hints = hints(&self.open.bells.entries);
+    /// Subscribes to ledger entries written by this process or others.
+    pub(crate) fn entry_notifications(&self) -> Notifications {
+        let notifications = subscribe(&self.open.notifier.entries);
         self.open.writer.listen();
-        hints
+        notifications
     }
 }
 
-/// How often a database was used through one [`Sqlite`] and its clones.
+/// Counts the use of a database through one [`Sqlite`] and its clones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Activity {
     /// Calls that read.
     pub reads: u64,
-    /// Calls that write. Those that come together share a transaction.
+    /// Calls that write. Concurrent ones share a transaction.
     pub writes: u64,
-    /// How often it was looked, because some time had passed, whether other processes have written.
+    /// Timed polls for writes of other processes.
     pub looks: u64,
 }
 
-/// Where an [`Activity`] is counted.
+/// The counters behind [`Activity`].
 #[derive(Default)]
 pub(crate) struct Tally {
     reads: AtomicU64,

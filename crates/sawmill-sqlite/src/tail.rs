@@ -1,25 +1,26 @@
-//! The tail: the messages that this process has appended last. A worker that is told of a push reads the message from here,
-//! without waking a thread that would ask the database.
+//! The last messages that this process has appended. A worker notified of a push reads the message from here,
+//! without waking a reader thread.
 //!
-//! It answers only where it cannot be wrong, whatever other processes do. A message never changes, and numbers in a shard
-//! have no gaps but by trimming; so the message with the next number is what comes next. That there is no such message only
-//! the database can tell: a shard of which nothing is here is answered as one that was not read to its end. What another
-//! process has trimmed may be here for a moment more, as it is for a reader who came a moment earlier, but not for longer.
+//! It answers only where it cannot be wrong, whatever other processes do. A message never changes, and only
+//! trimming leaves gaps in the numbers of a shard, so the message with the next number is the next message.
+//! Only the database can tell that there is no next message: a shard with nothing here is answered as not
+//! read to its end. Messages trimmed by another process may remain here for up to a second, as they do for a
+//! reader that came a moment earlier.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use sawmill::Message;
-use sawmill::clock::Moment;
-use sawmill::log::{Block, Position, Span};
+use sawmill_engine::model::Message;
+use sawmill_engine::runtime::Moment;
+use sawmill_engine::storage::{Block, Position, Span};
 
-use crate::read::Wish;
+use crate::read::ShardRequest;
 
-/// The most messages that are kept, and the largest payload of one.
+/// The limits on kept messages and on the payload of each.
 const MOST: usize = 64;
 const LARGEST: usize = 16 << 10;
-/// For how long a message is kept: whoever waited for it has read it by then.
+/// How long a message is kept: a worker waiting for it has read it by then.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
@@ -28,14 +29,14 @@ pub(crate) struct Tail(Mutex<Recent>);
 
 #[derive(Default)]
 struct Recent {
-    /// In the order of appending.
+    /// In append order.
     appended: VecDeque<(Moment, Appended)>,
-    /// The topics of which the last read was answered from here: the next one is the database's, or other shards and what others
-    /// have written would wait as long as there is something here.
+    /// Topics whose last read was answered from here. Their next read goes to the database. Otherwise other
+    /// shards and messages of other processes would wait as long as there is something here.
     answered: BTreeSet<i64>,
 }
 
-/// A message that was appended.
+/// An appended message.
 pub(crate) struct Appended {
     pub(crate) topic: i64,
     pub(crate) shard: u16,
@@ -43,17 +44,18 @@ pub(crate) struct Appended {
     pub(crate) message: Message,
 }
 
-/// What a transaction changes of the log, as far as it matters here.
+/// The changes of a transaction that matter for the tail.
 #[derive(Default)]
 pub(crate) struct Changes {
     appended: Vec<Appended>,
-    /// Shards of which something was removed.
+    /// Shards that lost messages.
     trimmed: Vec<(i64, u16)>,
     deleted: Vec<i64>,
 }
 
 impl Changes {
-    /// True if so many messages are worth keeping: of a large push a worker reads blocks, and not the last one first.
+    /// True if this many messages are worth keeping. After a large push a worker reads blocks from the start,
+    /// not the last messages.
     pub(crate) fn are_few(count: usize) -> bool {
         count <= MOST
     }
@@ -74,7 +76,7 @@ impl Changes {
 }
 
 impl Tail {
-    /// What is kept at this moment.
+    /// Drops messages that are too old and returns the rest.
     fn recent(&self, now: Moment) -> MutexGuard<'_, Recent> {
         let mut recent = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let stale = recent.appended.iter().take_while(|(at, _)| now.since(*at) > FRESH).count();
@@ -82,7 +84,7 @@ impl Tail {
         recent
     }
 
-    /// A transaction was committed.
+    /// Adds the changes of a committed transaction.
     pub(crate) fn add(&self, changes: Changes, now: Moment) {
         let Changes { appended, trimmed, deleted } = changes;
         let recent = &mut self.recent(now).appended;
@@ -96,14 +98,15 @@ impl Tail {
         }
     }
 
-    /// The blocks of which the first messages are here; the others are empty, and there may be more. `None` if there is
-    /// nothing for any wish.
-    pub(crate) fn read(&self, topic: i64, wishes: &[Wish], now: Moment) -> Option<Vec<Block>> {
+    /// Returns a block for each request that starts here, and empty blocks with `more = true` for the others.
+    /// Returns `None` if there is nothing for any of them.
+    pub(crate) fn read(&self, topic: i64, requests: &[ShardRequest], now: Moment) -> Option<Vec<Block>> {
         let mut recent = self.recent(now);
         if recent.answered.remove(&topic) {
             return None;
         }
-        let blocks: Vec<Block> = wishes.iter().map(|wish| block(&recent.appended, topic, wish)).collect();
+        let blocks: Vec<Block> =
+            requests.iter().map(|request| block(&recent.appended, topic, request)).collect();
         let answers = blocks.iter().any(|block| !block.messages.is_empty());
         if answers {
             recent.answered.insert(topic);
@@ -112,16 +115,16 @@ impl Tail {
     }
 }
 
-/// The messages that follow a number without a gap.
-fn block(recent: &VecDeque<(Moment, Appended)>, topic: i64, wish: &Wish) -> Block {
+/// Returns the messages that follow a number without a gap.
+fn block(recent: &VecDeque<(Moment, Appended)>, topic: i64, request: &ShardRequest) -> Block {
     let of_shard =
-        recent.iter().map(|(_, one)| one).filter(|one| one.topic == topic && one.shard == wish.shard);
-    let later = of_shard.filter(|one| one.number > wish.after).take(wish.limit);
-    let run = (1..).zip(later).take_while(|(nth, one)| one.number - wish.after == *nth);
+        recent.iter().map(|(_, one)| one).filter(|one| one.topic == topic && one.shard == request.shard);
+    let later = of_shard.filter(|one| one.number > request.after).take(request.limit);
+    let run = (1..).zip(later).take_while(|(nth, one)| one.number - request.after == *nth);
     let messages: Vec<Message> = run.map(|(_, one)| one.message.clone()).collect();
-    let end = wish.after.saturating_add(messages.len() as u64);
+    let end = request.after.saturating_add(messages.len() as u64);
     Block {
-        span: Span::from_range(wish.after, end, messages.len()),
+        span: Span::from_range(request.after, end, messages.len()),
         messages,
         end: Position::from_number(end),
         more: true,

@@ -1,5 +1,5 @@
-use sawmill::MessageId;
-use sawmill::clock::Timestamp;
+use sawmill_engine::model::MessageId;
+use sawmill_engine::runtime::Timestamp;
 
 use super::*;
 
@@ -17,26 +17,26 @@ fn appended(topic: i64, shard: u16, number: u64) -> Appended {
     Appended { topic, shard, number, message }
 }
 
-/// Commits the append of these numbers to shard 0 of topic 1.
+/// Commits an append of these numbers to shard 0 of topic 1.
 fn append(tail: &Tail, numbers: impl IntoIterator<Item = u64>) {
     let mut changes = Changes::default();
     numbers.into_iter().for_each(|number| changes.append(appended(1, 0, number)));
     tail.add(changes, NOW);
 }
 
-fn wish(shard: u16, after: u64, limit: usize) -> Wish {
-    Wish { shard, after, limit }
+fn request(shard: u16, after: u64, limit: usize) -> ShardRequest {
+    ShardRequest { shard, after, limit }
 }
 
-/// What is read by somebody who has asked the database before.
-fn blocks(tail: &Tail, topic: i64, wishes: &[Wish], now: Moment) -> Option<Vec<Block>> {
+/// Reads as if the previous read had gone to the database.
+fn blocks(tail: &Tail, topic: i64, requests: &[ShardRequest], now: Moment) -> Option<Vec<Block>> {
     tail.recent(now).answered.clear();
-    tail.read(topic, wishes, now)
+    tail.read(topic, requests, now)
 }
 
-/// The numbers of the messages after this one in shard 0 of topic 1.
+/// Reads the numbers of the messages after this one in shard 0 of topic 1.
 fn read(tail: &Tail, after: u64, limit: usize) -> Option<Vec<u128>> {
-    let found = blocks(tail, 1, &[wish(0, after, limit)], NOW)?;
+    let found = blocks(tail, 1, &[request(0, after, limit)], NOW)?;
     Some(found[0].messages.iter().map(|message| message.id.as_u128()).collect())
 }
 
@@ -48,10 +48,10 @@ fn what_follows_is_read_in_order_and_no_further_than_wanted() {
     append(&tail, [3]);
     assert_eq!(read(&tail, 0, 10), Some(vec![1, 2, 3]));
     assert_eq!(read(&tail, 1, 1), Some(vec![2]));
-    assert_eq!(read(&tail, 3, 10), None, "whether there is more only the database can tell");
+    assert_eq!(read(&tail, 3, 10), None, "only the database can tell whether there is more");
     assert_eq!(read(&tail, 0, 0), None);
     assert_eq!(read(&tail, u64::MAX, 10), None);
-    let block = blocks(&tail, 1, &[wish(0, 1, 10)], NOW).unwrap().remove(0);
+    let block = blocks(&tail, 1, &[request(0, 1, 10)], NOW).unwrap().remove(0);
     assert_eq!((block.end, block.span), (Position::from_number(3), Span::from_range(1, 3, 2)));
     assert!(block.more, "others may have appended");
 }
@@ -62,7 +62,7 @@ fn what_another_process_has_appended_in_between_is_not_passed_over() {
     append(&tail, [1, 2]);
     append(&tail, [5, 6]);
     assert_eq!(read(&tail, 0, 10), Some(vec![1, 2]));
-    assert_eq!(read(&tail, 2, 10), None, "3 and 4 are another's");
+    assert_eq!(read(&tail, 2, 10), None, "another process has appended 3 and 4");
     assert_eq!(read(&tail, 3, 10), None);
     assert_eq!(read(&tail, 4, 10), Some(vec![5, 6]));
 }
@@ -71,8 +71,8 @@ fn what_another_process_has_appended_in_between_is_not_passed_over() {
 fn a_shard_of_which_nothing_is_here_may_have_more() {
     let tail = Tail::default();
     append(&tail, [1]);
-    assert!(blocks(&tail, 2, &[wish(0, 0, 10)], NOW).is_none(), "another topic");
-    let found = blocks(&tail, 1, &[wish(3, 7, 10), wish(0, 0, 10)], NOW).unwrap();
+    assert!(blocks(&tail, 2, &[request(0, 0, 10)], NOW).is_none(), "another topic");
+    let found = blocks(&tail, 1, &[request(3, 7, 10), request(0, 0, 10)], NOW).unwrap();
     assert!(found[0].messages.is_empty() && found[0].more);
     assert_eq!(found[0].end, Position::from_number(7));
     assert_eq!(found[1].messages.len(), 1);
@@ -90,7 +90,7 @@ fn what_was_trimmed_or_deleted_is_not_read() {
     };
     let left = || {
         [(1, 0), (1, 1), (2, 0)]
-            .map(|(topic, shard)| blocks(&tail, topic, &[wish(shard, 0, 10)], NOW).is_some())
+            .map(|(topic, shard)| blocks(&tail, topic, &[request(shard, 0, 10)], NOW).is_some())
     };
     fill();
     let mut changes = Changes::default();
@@ -109,9 +109,9 @@ fn what_is_old_is_for_the_database_to_tell() {
     let tail = Tail::default();
     append(&tail, [1]);
     assert_eq!(read(&tail, 0, 10), Some(vec![1]));
-    assert!(blocks(&tail, 1, &[wish(0, 0, 10)], NOW + FRESH).is_some());
+    assert!(blocks(&tail, 1, &[request(0, 0, 10)], NOW + FRESH).is_some());
     assert!(
-        blocks(&tail, 1, &[wish(0, 0, 10)], NOW + FRESH + Duration::from_millis(1)).is_none(),
+        blocks(&tail, 1, &[request(0, 0, 10)], NOW + FRESH + Duration::from_millis(1)).is_none(),
         "others may have trimmed it"
     );
 }
@@ -120,11 +120,11 @@ fn what_is_old_is_for_the_database_to_tell() {
 fn every_other_read_of_a_topic_is_the_databases() {
     let tail = Tail::default();
     append(&tail, 1..=9);
-    let mut reads = (0..4).map(|_| tail.read(1, &[wish(0, 0, 1)], NOW).is_some());
+    let mut reads = (0..4).map(|_| tail.read(1, &[request(0, 0, 1)], NOW).is_some());
     assert_eq!([(); 4].map(|()| reads.next().unwrap()), [true, false, true, false]);
-    assert!(tail.read(1, &[wish(0, 0, 1)], NOW).is_some());
-    assert!(tail.read(2, &[wish(0, 0, 1)], NOW).is_none(), "another topic, of which nothing is here");
-    assert!(tail.read(1, &[wish(0, 0, 1)], NOW).is_none(), "still the database's turn");
+    assert!(tail.read(1, &[request(0, 0, 1)], NOW).is_some());
+    assert!(tail.read(2, &[request(0, 0, 1)], NOW).is_none(), "another topic, with nothing here");
+    assert!(tail.read(1, &[request(0, 0, 1)], NOW).is_none(), "still the database's turn");
 }
 
 #[test]

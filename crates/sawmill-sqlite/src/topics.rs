@@ -1,21 +1,21 @@
-//! Topics: creating, finding and deleting them, and removing what a deleted one leaves behind.
+//! Creating, finding and deleting topics, and removing the leftovers of deleted ones.
 
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use sawmill::topic::{MAX_SHARDS, Topic, TopicName, TopicSpec};
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::model::{MAX_SHARDS, Topic, TopicName, TopicSpec};
+use sawmill_engine::{Error, ErrorKind};
 
 use crate::batch::Batch;
 use crate::error::{Failure, corrupt};
 use crate::row::{LAST_NUMBER, topic_id, uid};
 
-/// How many rows of a deleted topic are removed in one transaction.
+/// Rows of a deleted topic removed in one transaction.
 const SWEEP: i64 = 2_000;
-/// The first shard reference that does not fit above a message's number.
+/// The first shard reference that does not fit above the 40 bits of a message number.
 const REFERENCES: i64 = 1 << 23;
 
-/// See [`sawmill::log::Log::create_topic`].
+/// See [`sawmill_engine::storage::Log::create_topic`].
 pub(crate) fn create(batch: &mut Batch<'_>, spec: &TopicSpec) -> Result<Topic, Failure> {
     let (connection, namespace) = (batch.connection, batch.namespace);
     if let Some(topic) = find(connection, namespace, &spec.name)? {
@@ -55,7 +55,7 @@ pub(crate) fn create(batch: &mut Batch<'_>, spec: &TopicSpec) -> Result<Topic, F
     })
 }
 
-/// See [`sawmill::log::Log::topic`].
+/// See [`sawmill_engine::storage::Log::topic`].
 pub(crate) fn find(
     connection: &Connection,
     namespace: &str,
@@ -68,7 +68,7 @@ pub(crate) fn find(
     rows.next()?.map(topic).transpose()
 }
 
-/// See [`sawmill::log::Log::topics`].
+/// See [`sawmill_engine::storage::Log::topics`].
 pub(crate) fn all(connection: &Connection, namespace: &str) -> Result<Vec<Topic>, Failure> {
     let mut select = connection.prepare_cached(
         "SELECT id, name, shards, retention_ms, drops_unread FROM topic WHERE namespace = ?1",
@@ -103,7 +103,7 @@ fn to_retention(ms: i64) -> Option<Duration> {
     if ms == i64::MAX { Some(Duration::MAX) } else { u64::try_from(ms).ok().map(Duration::from_millis) }
 }
 
-/// Removes the topic. Its messages cannot be reached any more; [`sweep`] removes them, a few at a time.
+/// Deletes the topic. Its messages become unreachable; [`sweep`] removes them in steps.
 pub(crate) fn delete(batch: &mut Batch<'_>, topic: &Topic) -> Result<bool, Failure> {
     let Ok(id) = topic_id(topic) else {
         return Ok(false);
@@ -119,8 +119,8 @@ pub(crate) fn delete(batch: &mut Batch<'_>, topic: &Topic) -> Result<bool, Failu
     Ok(deleted > 0)
 }
 
-/// Removes some of what deleted topics have left, also those that a process left when it ended. True if there may be
-/// more.
+/// Removes some leftovers of deleted topics, including those of processes that ended before removing theirs.
+/// Returns true if more may remain.
 pub(crate) fn sweep(connection: &Connection) -> rusqlite::Result<bool> {
     let orphan = || {
         connection

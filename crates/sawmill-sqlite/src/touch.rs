@@ -1,18 +1,19 @@
-//! Touching: who has committed sets the time of a file beside the database, and the system tells other processes of it.
+//! Notifies other processes of a commit by setting the time of a file beside the database.
 //!
-//! SQLite itself writes these files before a commit can be seen, so its writes would wake others too early; the touch comes
-//! after. The write-ahead log is touched for messages and its index for ledger entries, so that a worker's beat does not have
-//! others look for messages. A touch opens no file: closing it would drop SQLite's locks.
+//! SQLite writes these files before a commit becomes visible, so its own writes would wake others too early;
+//! the touch comes after. The write-ahead log is touched for messages and its index for ledger entries, so a
+//! worker's heartbeat does not make others look for messages. A touch opens no file, because closing one
+//! would drop SQLite's locks.
 
 use std::io;
 use std::path::Path;
 
-use crate::news::Written;
+use crate::notifier::Written;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{Listener, Toucher};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use nowhere::{Listener, Toucher};
+pub(crate) use unsupported::{Listener, Toucher};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -28,14 +29,14 @@ mod linux {
     use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
     use rustix::io::Errno;
 
-    use sawmill::clock::{Clock, Moment, SystemClock};
+    use sawmill_engine::runtime::{Clock, Moment, SystemClock};
 
     use super::{Path, Written, io};
 
-    /// The shortest time between touches that are passed on, once they come so often: many at once are heard as one.
+    /// The minimum time between reports when touches are frequent: several touches are reported as one.
     const PAUSE: Duration = Duration::from_millis(5);
 
-    /// The files that are touched.
+    /// The files to touch.
     #[derive(Clone)]
     pub(crate) struct Toucher {
         messages: CString,
@@ -43,9 +44,9 @@ mod linux {
     }
 
     impl Toucher {
-        /// For the database at this path, which is open.
+        /// Touches the files of the open database at this path.
         pub(crate) fn new(path: &Path) -> io::Result<Self> {
-            // As SQLite does it: by the file itself, wherever the process goes and whatever links lead there.
+            // SQLite names its side files after the resolved path too.
             let path = path.canonicalize()?;
             let beside =
                 |ending: &str| CString::new([path.as_os_str().as_bytes(), ending.as_bytes()].concat());
@@ -57,14 +58,14 @@ mod linux {
             let now = Timestamps { last_access: now, last_modification: now };
             for (touched, file) in [(written.messages, &self.messages), (written.entries, &self.entries)] {
                 if touched {
-                    // Hints may be lost.
+                    // Notifications may be lost.
                     let _ = utimensat(CWD, file, &now, AtFlags::empty());
                 }
             }
         }
     }
 
-    /// A thread that waits for touches, one's own included. It ends when this is dropped.
+    /// A thread that reports touches, including those of this process. Dropping it ends the thread.
     pub(crate) struct Listener {
         inotify: Arc<OwnedFd>,
         watches: [i32; 2],
@@ -74,7 +75,7 @@ mod linux {
     impl Listener {
         pub(crate) fn start(
             toucher: &Toucher,
-            mut heard: impl FnMut(Written) + Send + 'static,
+            mut on_touch: impl FnMut(Written) + Send + 'static,
         ) -> io::Result<Self> {
             let inotify = Arc::new(inotify::init(CreateFlags::CLOEXEC)?);
             let watch = |file: &CString| inotify::add_watch(&inotify, file.as_c_str(), WatchFlags::ATTRIB);
@@ -90,7 +91,7 @@ mod linux {
                         let mut written = Written::default();
                         loop {
                             match touches.next() {
-                                // A watch that was taken away, by us or with its file.
+                                // The watch was removed, by drop or with its file.
                                 Ok(touch) if touch.events().contains(ReadFlags::IGNORED) => watches -= 1,
                                 Ok(touch) => {
                                     written.messages |= touch.wd() == messages;
@@ -107,8 +108,8 @@ mod linux {
                             }
                         }
                         if written != Written::default() {
-                            heard(written);
-                            // One that comes alone costs no second wake-up.
+                            on_touch(written);
+                            // A single touch causes no second wake-up.
                             let now = SystemClock.now();
                             if now.since(last) < 2 * PAUSE {
                                 thread::park_timeout(PAUSE);
@@ -124,7 +125,7 @@ mod linux {
     impl Drop for Listener {
         fn drop(&mut self) {
             for watch in self.watches {
-                // One that is gone already has been noticed.
+                // The watch may be gone with its file; the thread has counted that.
                 let _ = inotify::remove_watch(&self.inotify, watch);
             }
             if let Some(thread) = self.thread.take() {
@@ -136,10 +137,10 @@ mod linux {
 }
 
 #[cfg(not(target_os = "linux"))]
-mod nowhere {
+mod unsupported {
     use super::{Path, Written, io};
 
-    /// Touches would not be heard here.
+    /// Touches cannot be reported on this system.
     #[derive(Clone)]
     pub(crate) struct Toucher;
 

@@ -1,36 +1,38 @@
-//! How long the write-ahead log is, and folding it into the database.
+//! Tracks the length of the write-ahead log and decides when to checkpoint it.
 //!
-//! SQLite by itself folds a long log within a commit, and whoever waits for that commit waits some milliseconds longer.
-//! Here it is done by the way, when nobody waits for anything; only a log that outgrows that is folded between two commits.
+//! By default, SQLite checkpoints a long log inside a commit and delays that commit by some milliseconds.
+//! Here the checkpoint runs when no work is queued. Only a log that outgrows this is checkpointed between two
+//! commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rusqlite::Connection;
 
-/// By how many pages the log may grow before it is folded by the way, and how long it may be before it is folded at once.
+/// Pages of growth after which an idle checkpoint is due, and the length at which one runs immediately.
 const LONG: i32 = 1_000;
 const TOO_LONG: i32 = 4_000;
 
-/// The length of the write-ahead log, as those hear of it who write through one connection.
+/// The length of the write-ahead log, as reported to the connection that writes.
 #[derive(Default)]
 pub(crate) struct Length {
-    /// How many pages it had after the last commit.
+    /// Pages after the last commit.
     pages: Arc<AtomicI32>,
-    /// How many it had when folding it was last asked for.
-    folded: i32,
+    /// Pages when a checkpoint was last requested.
+    pages_at_checkpoint: i32,
 }
 
-/// Whether the log should be folded into the database.
+/// Whether a checkpoint is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fold {
+pub(crate) enum Checkpoint {
     No,
     WhenIdle,
     Now,
 }
 
 impl Length {
-    /// Hears how long this connection makes the log. SQLite does not fold it any more.
+    /// Follows the log length through a hook on this connection. The hook replaces SQLite's automatic
+    /// checkpoint.
     pub(crate) fn follow(&self, connection: &mut Connection) -> rusqlite::Result<()> {
         let pages = self.pages.clone();
         connection.wal_hook(Some(move |_: &mut _, count| {
@@ -39,37 +41,38 @@ impl Length {
         }))
     }
 
-    pub(crate) fn wants_fold(&mut self) -> Fold {
+    pub(crate) fn checkpoint_due(&mut self) -> Checkpoint {
         let pages = self.pages.load(Ordering::Relaxed);
-        if pages < self.folded {
-            // It has begun anew.
-            self.folded = 0;
+        if pages < self.pages_at_checkpoint {
+            // SQLite has restarted the log.
+            self.pages_at_checkpoint = 0;
         }
         match pages {
-            TOO_LONG.. => Fold::Now,
-            _ if pages - self.folded >= LONG => Fold::WhenIdle,
-            _ => Fold::No,
+            TOO_LONG.. => Checkpoint::Now,
+            _ if pages - self.pages_at_checkpoint >= LONG => Checkpoint::WhenIdle,
+            _ => Checkpoint::No,
         }
     }
 
-    /// It is being folded. Whatever of it is left is tried again when it has grown.
-    pub(crate) fn folds(&mut self) {
-        self.folded = self.pages.load(Ordering::Relaxed);
-        if self.folded >= TOO_LONG {
+    /// Records that a checkpoint begins. If pages remain, the next one is due after further growth.
+    pub(crate) fn checkpoint_begun(&mut self) {
+        self.pages_at_checkpoint = self.pages.load(Ordering::Relaxed);
+        if self.pages_at_checkpoint >= TOO_LONG {
             self.pages.store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// Folds as much of the log into the database as its readers allow.
-pub(crate) fn fold(connection: &Connection) {
+/// Checkpoints as much of the log as its readers allow.
+pub(crate) fn checkpoint(connection: &Connection) {
     if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
-        tracing::debug!(%error, "the write-ahead log was not folded into the database; it is tried again later");
+        tracing::debug!(%error, "the write-ahead log could not be checkpointed; it is tried again later");
     }
 }
 
-/// Folds all of the log into the database, and has the disk keep that. False if others read from the log.
-pub(crate) fn fold_whole(connection: &Connection) -> rusqlite::Result<bool> {
+/// Checkpoints and truncates the whole log, and syncs the database. Returns false if readers still use the
+/// log.
+pub(crate) fn checkpoint_all(connection: &Connection) -> rusqlite::Result<bool> {
     connection
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
         .map(|busy| busy == 0)
@@ -93,23 +96,27 @@ mod tests {
             connection.execute(insert, [pages]).unwrap();
         };
         grow(10);
-        assert_eq!(length.wants_fold(), Fold::No);
+        assert_eq!(length.checkpoint_due(), Checkpoint::No);
         grow(1_000);
-        assert_eq!(length.wants_fold(), Fold::WhenIdle);
-        length.folds();
+        assert_eq!(length.checkpoint_due(), Checkpoint::WhenIdle);
+        length.checkpoint_begun();
         grow(10);
-        assert_eq!(length.wants_fold(), Fold::No, "it was asked for, and has not grown much");
+        assert_eq!(
+            length.checkpoint_due(),
+            Checkpoint::No,
+            "a checkpoint was requested, and the log has grown little since"
+        );
         grow(1_000);
-        assert_eq!(length.wants_fold(), Fold::WhenIdle);
+        assert_eq!(length.checkpoint_due(), Checkpoint::WhenIdle);
         grow(2_000);
-        assert_eq!(length.wants_fold(), Fold::Now);
-        let folded = || std::fs::metadata(&path).unwrap().len() > 4_000 * 4_000;
-        assert!(!folded());
-        length.folds();
-        fold(&connection);
-        assert!(folded());
-        assert_eq!(length.wants_fold(), Fold::No);
+        assert_eq!(length.checkpoint_due(), Checkpoint::Now);
+        let checkpointed = || std::fs::metadata(&path).unwrap().len() > 4_000 * 4_000;
+        assert!(!checkpointed());
+        length.checkpoint_begun();
+        checkpoint(&connection);
+        assert!(checkpointed());
+        assert_eq!(length.checkpoint_due(), Checkpoint::No);
         grow(1);
-        assert_eq!(length.wants_fold(), Fold::No, "the log begins anew");
+        assert_eq!(length.checkpoint_due(), Checkpoint::No, "SQLite has restarted the log");
     }
 }

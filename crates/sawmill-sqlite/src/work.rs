@@ -1,51 +1,51 @@
-//! A piece of work for the database, and who waits for it.
+//! Work queued for the writer thread, together with the caller that waits for its answer.
 
 use rusqlite::Result as SqlResult;
-use sawmill::{Error, Result};
+use sawmill_engine::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::batch::Batch;
 use crate::error::Failure;
 
-/// A piece of work with a caller who waits for the answer.
+/// Work with a caller that waits for the answer.
 pub(crate) trait Work: Send {
-    /// About how many bytes it writes.
+    /// The estimated number of bytes that it writes.
     fn weight(&self) -> usize;
-    /// True if a power failure must not undo it.
-    fn is_lasting(&self) -> bool;
-    /// Does it within the transaction. An error means that the transaction must not be committed; the work may be done
-    /// again in another one.
+    /// True if the caller is answered only when the write survives a power failure.
+    fn is_durable(&self) -> bool;
+    /// Runs within the transaction. On an error the transaction must not be committed; the work may run again
+    /// in another one.
     fn attempt(&mut self, batch: &mut Batch<'_>) -> SqlResult<()>;
-    /// Answers the caller: the transaction is committed.
+    /// Answers the caller after the commit.
     fn answer(self: Box<Self>);
-    /// Answers the caller: the work is not done.
+    /// Answers the caller with an error.
     fn fail(self: Box<Self>, error: Error);
 }
 
-/// Work that is a function.
-pub(crate) struct Piece<F, T> {
+/// Work given as a function.
+pub(crate) struct FnWork<F, T> {
     work: F,
     weight: usize,
-    lasting: bool,
+    durable: bool,
     result: Option<Result<T>>,
     caller: oneshot::Sender<Result<T>>,
     _room: OwnedSemaphorePermit,
 }
 
-impl<F, T> Piece<F, T> {
-    /// This work, and where its answer is heard. `weight` is about how many bytes it writes.
+impl<F, T> FnWork<F, T> {
+    /// Returns this work and the receiver of its answer. `weight` estimates the bytes it writes.
     pub(crate) fn new(
         weight: usize,
-        lasting: bool,
+        durable: bool,
         room: OwnedSemaphorePermit,
         work: F,
     ) -> (Self, oneshot::Receiver<Result<T>>) {
         let (caller, answer) = oneshot::channel();
-        (Self { work, weight, lasting, result: None, caller, _room: room }, answer)
+        (Self { work, weight, durable, result: None, caller, _room: room }, answer)
     }
 }
 
-impl<F, T> Work for Piece<F, T>
+impl<F, T> Work for FnWork<F, T>
 where
     F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send,
     T: Send,
@@ -54,8 +54,8 @@ where
         self.weight
     }
 
-    fn is_lasting(&self) -> bool {
-        self.lasting
+    fn is_durable(&self) -> bool {
+        self.durable
     }
 
     fn attempt(&mut self, batch: &mut Batch<'_>) -> SqlResult<()> {
@@ -69,7 +69,7 @@ where
 
     fn answer(self: Box<Self>) {
         if let Some(result) = self.result {
-            // A caller who has gone away does not want it.
+            // The caller may have stopped waiting.
             let _ = self.caller.send(result);
         }
     }

@@ -1,5 +1,5 @@
-//! The one thread that writes. It takes everything that is queued, does it in one transaction, and answers each caller
-//! when that is committed: many small writes at once cost one transaction together, and one sync of the disk.
+//! The single writer thread. It runs all queued work in one transaction and answers each caller after the
+//! commit, so many small concurrent writes share one transaction and one sync.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,56 +8,56 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
-use sawmill::clock::{Clock, SystemClock};
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::runtime::{Clock, SystemClock};
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 
 use crate::batch::Batch;
 use crate::error::{Failure, explain, explain_commit, in_doubt, unknown};
-use crate::keeper::{self, Keeper};
-use crate::news::{Bells, Ear, Written};
+use crate::notifier::{ChangePoller, Notifier, Written};
 use crate::store::Tally;
+use crate::syncer::{self, Syncer};
 use crate::tail::Tail;
 use crate::topics;
 use crate::touch::{Listener, Toucher};
-use crate::wal::{self, Fold, Length};
-use crate::work::{Piece, Work};
+use crate::wal::{self, Checkpoint, Length};
+use crate::work::{FnWork, Work};
 
-/// How many pieces of work may wait. Who comes later waits before queueing.
+/// Work items that may be queued. Further callers wait before queueing.
 const QUEUE: usize = 1024;
-/// A transaction takes no more work once it weighs this much, in bytes.
-const HEAVY: usize = 8 << 20;
+/// A transaction takes no more work once its estimated size reaches this many bytes.
+const MAX_BATCH_BYTES: usize = 8 << 20;
 
-/// The way to the thread that writes. It ends when this is dropped, having done what was queued.
+/// Handle to the writer thread. Dropping it ends the thread after the queued work.
 pub(crate) struct Writer {
-    letters: Option<Sender<Letter>>,
+    commands: Option<Sender<Command>>,
     room: Arc<Semaphore>,
     toucher: Toucher,
-    /// Hears of other processes, since somebody wants to; none if the system cannot tell.
+    /// Started by the first subscriber. `None` inside if the system cannot report touches.
     listener: OnceLock<Option<Listener>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who is told of what is written.
-pub(crate) struct Told {
-    pub(crate) bells: Bells,
+/// State that the writer thread shares with [`Sqlite`](crate::Sqlite).
+pub(crate) struct Shared {
+    pub(crate) notifier: Notifier,
     pub(crate) tally: Arc<Tally>,
     pub(crate) tail: Arc<Tail>,
-    /// Something was committed, and the disk has not said that it keeps it.
+    /// True while a committed write may not be on disk because a sync failed.
     pub(crate) in_doubt: Arc<AtomicBool>,
 }
 
-/// What the thread is sent.
-enum Letter {
+/// A message to the writer thread.
+enum Command {
     Work(Box<dyn Work>),
-    /// Somebody wants to hear of news: do not wait for work alone.
+    /// There is a subscriber: also wait for changes, not for work alone.
     Listen {
-        /// Touches are heard.
-        hears: bool,
+        /// True if a [`Listener`] reports touches.
+        has_listener: bool,
     },
-    /// Somebody, perhaps this process, has written.
-    Heard(Written),
-    /// Somebody has written messages who cannot tell other processes.
+    /// A process, possibly this one, has touched the files.
+    Touched(Written),
+    /// A connection outside of Sawmill has written messages; notify this process and others.
     Announce,
 }
 
@@ -66,34 +66,34 @@ impl Writer {
         mut connection: Connection,
         path: &Path,
         namespace: &str,
-        told: Told,
+        shared: Shared,
     ) -> Result<Self> {
-        let (letters, received) = channel();
+        let (commands, received) = channel();
         let length = Length::default();
         length.follow(&mut connection).map_err(|error| explain(&error))?;
-        let keeper = Keeper::start(path, told.in_doubt.clone())?;
-        let ear = Ear::new(&connection).map_err(|error| explain(&error))?;
+        let syncer = Syncer::start(path, shared.in_doubt.clone())?;
+        let poller = ChangePoller::new(&connection).map_err(|error| explain(&error))?;
         let toucher = Toucher::new(path).map_err(|error| crate::no_thread(path, error))?;
         let touches = toucher.clone();
-        let desk = Desk {
+        let writer = WriterThread {
             connection,
             namespace: namespace.to_owned(),
-            told,
-            ear,
+            shared,
+            poller,
             toucher: touches,
-            untold: Written::default(),
-            hurries: false,
+            unannounced: Written::default(),
+            postponed: false,
             leftovers: true,
             syncs_itself: true,
             length,
-            keeper,
+            syncer,
         };
         let thread = thread::Builder::new()
             .name("sawmill-sqlite-writer".to_owned())
-            .spawn(move || desk.work_off(&received))
+            .spawn(move || writer.run(&received))
             .map_err(|error| crate::no_thread(path, error))?;
         Ok(Self {
-            letters: Some(letters),
+            commands: Some(commands),
             room: Arc::new(Semaphore::new(QUEUE)),
             toucher,
             listener: OnceLock::new(),
@@ -101,8 +101,8 @@ impl Writer {
         })
     }
 
-    /// Does a piece of work in a transaction, perhaps with others. It is done again from the start if the transaction
-    /// breaks, so it must not change what it holds. `weight` is about how many bytes it writes.
+    /// Runs work in a transaction, possibly with other work. A failed transaction runs it again from the
+    /// start, so it must not change its captured state. `weight` estimates the bytes it writes.
     pub(crate) async fn write<T, F>(&self, weight: usize, work: F) -> Result<T>
     where
         F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send + 'static,
@@ -111,7 +111,8 @@ impl Writer {
         self.send(weight, true, work).await
     }
 
-    /// The same for what a power failure may undo, with all that came after it: the disk need not be synced for it.
+    /// Like [`Writer::write`], without waiting for a sync: a power failure may undo the write, with
+    /// everything after it.
     pub(crate) async fn write_lightly<T, F>(&self, weight: usize, work: F) -> Result<T>
     where
         F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send + 'static,
@@ -120,161 +121,168 @@ impl Writer {
         self.send(weight, false, work).await
     }
 
-    async fn send<T, F>(&self, weight: usize, lasting: bool, work: F) -> Result<T>
+    async fn send<T, F>(&self, weight: usize, durable: bool, work: F) -> Result<T>
     where
         F: FnMut(&mut Batch<'_>) -> Result<T, Failure> + Send + 'static,
         T: Send + 'static,
     {
         let gone = || Error::new(ErrorKind::Unavailable, "the database is closed: open it again");
         let room = self.room.clone().acquire_owned().await.map_err(|_| gone())?;
-        let (piece, answer) = Piece::new(weight, lasting, room, work);
-        let letters = self.letters.as_ref().ok_or_else(gone)?;
-        letters.send(Letter::Work(Box::new(piece))).map_err(|_| gone())?;
+        let (piece, answer) = FnWork::new(weight, durable, room, work);
+        let commands = self.commands.as_ref().ok_or_else(gone)?;
+        commands.send(Command::Work(Box::new(piece))).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(unknown("because it was closed meanwhile")))
     }
 
-    /// Has everybody look for messages, here and in other processes.
-    pub(crate) fn announce(&self) {
-        // A hint may be lost.
-        let _ = self.letters.as_ref().map(|letters| letters.send(Letter::Announce));
+    /// Notifies subscribers to messages, here and in other processes.
+    pub(crate) fn notify(&self) {
+        // Notifications may be lost.
+        let _ = self.commands.as_ref().map(|commands| commands.send(Command::Announce));
     }
 
-    /// Has the thread look for what other processes write.
+    /// Makes the thread watch for changes by other processes.
     pub(crate) fn listen(&self) {
-        let Some(letters) = &self.letters else { return };
+        let Some(commands) = &self.commands else { return };
         let listener = self.listener.get_or_init(|| {
-            let letters = letters.clone();
-            // A thread that has ended hears nothing; hints may be lost.
-            let heard = move |written| drop(letters.send(Letter::Heard(written)));
-            Listener::start(&self.toucher, heard)
-                .inspect_err(|error| tracing::debug!(%error, "others are not heard; asking at intervals"))
+            let commands = commands.clone();
+            // Sending fails only after the thread has ended. Notifications may be lost.
+            let on_touch = move |written| drop(commands.send(Command::Touched(written)));
+            Listener::start(&self.toucher, on_touch)
+                .inspect_err(
+                    |error| tracing::debug!(%error, "touches are not reported; polling at intervals"),
+                )
                 .ok()
         });
-        let _ = letters.send(Letter::Listen { hears: listener.is_some() });
+        let _ = commands.send(Command::Listen { has_listener: listener.is_some() });
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // The listener has a way to the thread, too.
+        // The listener also holds a sender to the thread.
         self.listener.take();
-        self.letters = None;
+        self.commands = None;
         if let Some(thread) = self.thread.take() {
-            // Waits for the last connection to close, which folds the write-ahead log into the file.
+            // Closing the last connection checkpoints the write-ahead log into the file.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has before it.
-struct Desk {
-    // Closed before the connection, which removes the log.
-    keeper: Keeper,
+/// State of the writer thread.
+struct WriterThread {
+    // Dropped before the connection, whose closing removes the log.
+    syncer: Syncer,
     length: Length,
     connection: Connection,
     namespace: String,
-    told: Told,
-    ear: Ear,
+    shared: Shared,
+    poller: ChangePoller,
     toucher: Toucher,
-    /// What was written and other processes were not told of.
-    untold: Written,
-    /// True if something was done before telling them.
-    hurries: bool,
-    /// SQLite syncs within each commit, since the ledger may be in another database.
+    /// Writes that other processes have not been notified of.
+    unannounced: Written,
+    /// True if the touch was postponed once to run queued work first.
+    postponed: bool,
+    /// True while SQLite syncs within each commit, because the ledger may be in another database.
     syncs_itself: bool,
-    /// True if there may be messages of deleted topics to remove.
+    /// True if messages of deleted topics may remain.
     leftovers: bool,
 }
 
-/// Where a transaction broke.
+/// The step at which a transaction failed.
 enum Broken {
     Begin(rusqlite::Error),
     Work(rusqlite::Error),
     Commit(rusqlite::Error),
 }
 
-impl Desk {
-    fn work_off(mut self, letters: &Receiver<Letter>) {
+impl WriterThread {
+    fn run(mut self, commands: &Receiver<Command>) {
         loop {
-            let mut inbox =
-                Inbox { letters, heard: Written::default(), hears: false, announced: Written::default() };
-            match self.next(letters).map(|letter| inbox.open(letter)) {
+            let mut inbox = Inbox {
+                commands,
+                written: Written::default(),
+                has_listener: false,
+                announced: Written::default(),
+            };
+            match self.next(commands).map(|command| inbox.accept(command)) {
                 Ok(Some(first)) => {
                     let works = std::iter::once(first).chain(inbox.all_work()).collect();
                     self.commit(works, Some(&mut inbox));
-                    self.ear.stay_awake();
+                    self.poller.reset_pause();
                 }
                 Ok(None) => {}
-                // It did not wait: there is something else to do.
+                // The timeout was zero because leftovers are to be removed.
                 Err(RecvTimeoutError::Timeout) if self.leftovers => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    self.told.tally.looks.fetch_add(1, Ordering::Relaxed);
-                    inbox.heard = Written::ANYTHING;
+                    self.shared.tally.looks.fetch_add(1, Ordering::Relaxed);
+                    inbox.written = Written::ANYTHING;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.leftovers {
                 self.leftovers = topics::sweep(&self.connection).unwrap_or_else(|error| {
-                    tracing::warn!(%error, "what deleted topics have left could not be removed; the next start tries again");
+                    tracing::warn!(%error, "leftovers of deleted topics could not be removed; the next start tries again");
                     false
                 });
             }
-            if inbox.hears {
-                self.ear.hears();
+            if inbox.has_listener {
+                self.poller.listener_started();
             }
-            self.untold.add(inbox.announced);
-            let heard = if self.ear.must_ask() { Written::ANYTHING } else { inbox.heard };
-            if heard != Written::default() && self.told.bells.are_heard() {
-                self.told.bells.ring(self.ear.ask(&self.connection, heard));
+            self.unannounced.add(inbox.announced);
+            let asked = if self.poller.must_poll() { Written::ANYTHING } else { inbox.written };
+            if asked != Written::default() && self.shared.notifier.has_subscribers() {
+                self.shared.notifier.notify(self.poller.poll(&self.connection, asked));
             }
         }
     }
 
-    /// Waits for the next letter, no longer than until there is something else to do.
-    fn next(&mut self, letters: &Receiver<Letter>) -> Result<Letter, RecvTimeoutError> {
-        // Most often the claim of what was just pushed is here by now: it goes before telling others, but not more than that.
-        self.hurries = self.untold != Written::default() && !self.hurries;
-        if self.hurries
-            && let Ok(letter) = letters.try_recv()
+    /// Waits for the next command, or until other work is due.
+    fn next(&mut self, commands: &Receiver<Command>) -> Result<Command, RecvTimeoutError> {
+        // The claim of a message just pushed is usually queued by now. One command may run before the touch,
+        // not more.
+        self.postponed = self.unannounced != Written::default() && !self.postponed;
+        if self.postponed
+            && let Ok(command) = commands.try_recv()
         {
-            return Ok(letter);
+            return Ok(command);
         }
-        self.hurries = false;
-        self.toucher.touch(std::mem::take(&mut self.untold));
-        let fold = self.length.wants_fold();
-        if fold == Fold::WhenIdle
-            && let Ok(letter) = letters.try_recv()
+        self.postponed = false;
+        self.toucher.touch(std::mem::take(&mut self.unannounced));
+        let checkpoint = self.length.checkpoint_due();
+        if checkpoint == Checkpoint::WhenIdle
+            && let Ok(command) = commands.try_recv()
         {
-            return Ok(letter);
+            return Ok(command);
         }
-        if fold != Fold::No {
-            self.length.folds();
+        if checkpoint != Checkpoint::No {
+            self.length.checkpoint_begun();
         }
-        match fold {
-            Fold::No => {}
-            Fold::WhenIdle => self.keeper.fold(),
-            Fold::Now => wal::fold(&self.connection),
+        match checkpoint {
+            Checkpoint::No => {}
+            Checkpoint::WhenIdle => self.syncer.checkpoint(),
+            Checkpoint::Now => wal::checkpoint(&self.connection),
         }
         if self.leftovers {
-            letters.recv_timeout(std::time::Duration::ZERO)
-        } else if self.told.bells.are_heard() {
-            letters.recv_timeout(self.ear.pause())
+            commands.recv_timeout(std::time::Duration::ZERO)
+        } else if self.shared.notifier.has_subscribers() {
+            commands.recv_timeout(self.poller.pause())
         } else {
-            letters.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            commands.recv().map_err(|_| RecvTimeoutError::Disconnected)
         }
     }
 
-    /// Does these pieces of work, and what comes meanwhile, and answers their callers. If they cannot be committed
-    /// together, each is tried alone, so that nobody fails because of another.
+    /// Runs this work and what arrives meanwhile, and answers the callers. If it cannot be committed
+    /// together, each item is tried alone, so that no item fails because of another.
     fn commit(&mut self, mut works: Vec<Box<dyn Work>>, inbox: Option<&mut Inbox<'_>>) {
-        if let Err(error) = keeper::settle(&self.connection, &self.told.in_doubt) {
+        if let Err(error) = syncer::resolve_doubt(&self.connection, &self.shared.in_doubt) {
             works.into_iter().for_each(|work| work.fail(in_doubt(&error)));
             return;
         }
         let broken = match self.transact(&mut works, inbox) {
             Ok(written) => {
                 self.answer(works);
-                self.untold.add(written);
+                self.unannounced.add(written);
                 return;
             }
             Err(broken) => broken,
@@ -296,17 +304,17 @@ impl Desk {
         }
     }
 
-    /// Answers the callers of what is committed, those of what must last when it is on the disk.
+    /// Answers the callers of committed work. Durable work is answered after the sync.
     fn answer(&mut self, works: Vec<Box<dyn Work>>) {
-        let (lasting, light): (Vec<_>, Vec<_>) = works.into_iter().partition(|work| work.is_lasting());
+        let (durable, light): (Vec<_>, Vec<_>) = works.into_iter().partition(|work| work.is_durable());
         light.into_iter().for_each(|work| work.answer());
-        if lasting.is_empty() {
+        if durable.is_empty() {
             return;
         }
         if self.syncs_itself {
-            lasting.into_iter().for_each(|work| work.answer());
+            durable.into_iter().for_each(|work| work.answer());
         } else {
-            self.keeper.keep(lasting);
+            self.syncer.sync_then_answer(durable);
         }
     }
 
@@ -323,7 +331,7 @@ impl Desk {
             work.attempt(&mut batch).map_err(Broken::Work)?;
             weight = weight.saturating_add(work.weight());
             done += 1;
-            if done == works.len() && weight < HEAVY {
+            if done == works.len() && weight < MAX_BATCH_BYTES {
                 works.extend(inbox.as_mut().and_then(|inbox| inbox.more_work()));
             }
         }
@@ -333,45 +341,45 @@ impl Desk {
         run("COMMIT").map_err(Broken::Commit)?;
         self.leftovers |= leftovers;
         if written.entries && self.syncs_itself {
-            // If it cannot be changed, every commit is synced as before.
+            // If the pragma fails, every commit is still synced.
             self.syncs_itself = self.connection.pragma_update(None, "synchronous", "NORMAL").is_err();
         }
-        self.told.tail.add(changes, SystemClock.now());
-        self.told.bells.ring(written);
+        self.shared.tail.add(changes, SystemClock.now());
+        self.shared.notifier.notify(written);
         Ok(written)
     }
 }
 
-/// What has arrived, and what of it is not work, for afterwards.
+/// Received commands. Everything except work is recorded and handled afterwards.
 struct Inbox<'a> {
-    letters: &'a Receiver<Letter>,
-    heard: Written,
-    hears: bool,
+    commands: &'a Receiver<Command>,
+    written: Written,
+    has_listener: bool,
     announced: Written,
 }
 
 impl Inbox<'_> {
-    /// The work in a letter, if it is about work.
-    fn open(&mut self, letter: Letter) -> Option<Box<dyn Work>> {
-        match letter {
-            Letter::Work(work) => return Some(work),
-            Letter::Heard(written) => self.heard.add(written),
-            Letter::Announce => {
-                self.heard.add(Written::MESSAGES);
+    /// Returns the work of a command, or records what it says.
+    fn accept(&mut self, command: Command) -> Option<Box<dyn Work>> {
+        match command {
+            Command::Work(work) => return Some(work),
+            Command::Touched(written) => self.written.add(written),
+            Command::Announce => {
+                self.written.add(Written::MESSAGES);
                 self.announced.add(Written::MESSAGES);
             }
-            Letter::Listen { hears } => {
-                self.heard = Written::ANYTHING;
-                self.hears |= hears;
+            Command::Listen { has_listener } => {
+                self.written = Written::ANYTHING;
+                self.has_listener |= has_listener;
             }
         }
         None
     }
 
-    /// All work that is queued now, as much as a transaction may take.
+    /// Takes queued work, up to the size limit of a transaction.
     fn all_work(&mut self) -> Vec<Box<dyn Work>> {
         let (mut works, mut weight) = (Vec::new(), 0usize);
-        while weight < HEAVY
+        while weight < MAX_BATCH_BYTES
             && let Some(work) = self.more_work()
         {
             weight = weight.saturating_add(work.weight());
@@ -380,10 +388,10 @@ impl Inbox<'_> {
         works
     }
 
-    /// The next piece of work that is queued.
+    /// Takes the next queued work.
     fn more_work(&mut self) -> Option<Box<dyn Work>> {
-        while let Ok(letter) = self.letters.try_recv() {
-            if let Some(work) = self.open(letter) {
+        while let Ok(command) = self.commands.try_recv() {
+            if let Some(work) = self.accept(command) {
                 return Some(work);
             }
         }

@@ -1,4 +1,4 @@
-//! Pushing and finishing within transactions of the user's own.
+//! Pushing and finishing within a user's own transactions.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::any::Any;
@@ -32,7 +32,7 @@ impl Bank for FileBank {
     }
 
     async fn open(address: &str) -> Self {
-        let mill = sawmill_sqlite::open(&format!("sqlite:{address}")).await.unwrap();
+        let mill = sawmill::Sawmill::open(&format!("sqlite:{address}")).await.unwrap();
         let bank = Self { path: address.into(), mill };
         let tables = format!(
             "BEGIN IMMEDIATE;
@@ -125,7 +125,7 @@ async fn what_was_finished_long_ago_is_forgotten() {
     let bank = FileBank::open(&address).await;
     bank.mill.create_topic("t").await.unwrap();
     let connection = bank.connect();
-    let now = sawmill::env::Env::system().wall();
+    let now = sawmill_engine::runtime::Env::system().wall();
     for (id, days) in [(1, 6), (2, 8)] {
         let at = i64::try_from(now.as_millis()).unwrap() - days * 24 * 3600 * 1000;
         connection.execute("INSERT INTO finished VALUES ('default', ?1, 'g', ?2)", [id, at]).unwrap();
@@ -133,7 +133,7 @@ async fn what_was_finished_long_ago_is_forgotten() {
     bank.mill.push("t", "x").await.unwrap();
     let worker = bank.mill.worker("t").start(|_: Context| async {}).await.unwrap();
     worker.drained().await;
-    bank.mill.trim("t").await.unwrap();
+    bank.mill.admin().trim("t").await.unwrap();
     worker.stop().await;
     let left: i64 = connection.query_row("SELECT id FROM finished", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 1);

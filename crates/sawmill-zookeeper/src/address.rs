@@ -1,40 +1,40 @@
-//! What a ledger's URL says: where the servers are, who asks, below which node, and how long a session lasts.
+//! Parses a ledger's URL: hosts, user, path and session timeout.
 
 use std::time::Duration;
 
-use sawmill::engine::StoreUrl;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::storage::StoreUrl;
+use sawmill_engine::{Error, ErrorKind, Result};
 
-/// How long a session lasts if the URL does not say it.
-const SESSION: Duration = Duration::from_secs(10);
+/// The session timeout if the URL does not set it.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(3600);
-const TIMEOUT: &str = "session-timeout";
+const SETTING: &str = "session-timeout";
 
-const LIKE: &str = "write it like zookeeper://host:2181,host:2181/path";
+const EXAMPLE: &str = "write it like zookeeper://host:2181,host:2181/path";
 
-/// Where the ledger is.
+/// The parsed URL of a ledger.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// Hosts and ports, as the driver wants them.
+    /// Hosts and ports, in the driver's syntax.
     pub(crate) hosts: String,
-    /// The node below which all is kept; none if it is the usual one.
+    /// The node below which everything is kept; `None` means the default.
     pub(crate) chroot: Option<String>,
     /// User and password, joined by a colon.
     pub(crate) user: Option<String>,
-    pub(crate) session: Duration,
+    pub(crate) session_timeout: Duration,
 }
 
 impl Address {
     pub(crate) fn of(url: &StoreUrl) -> Result<Self> {
         let refused = |said: &str| Error::new(ErrorKind::Invalid, format!("{url}: {said}"));
         if url.scheme() != "zookeeper" {
-            return Err(refused(&format!("this engine opens other URLs: {LIKE}")));
+            return Err(refused(&format!("this engine opens other URLs: {EXAMPLE}")));
         }
         let rest = url.rest().strip_prefix("//");
-        let rest = rest.ok_or_else(|| refused(&format!("there is no // before the hosts: {LIKE}")))?;
+        let rest = rest.ok_or_else(|| refused(&format!("there is no // before the hosts: {EXAMPLE}")))?;
         let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
-        // A password may have a slash in it, a host has none.
+        // A password may contain a slash; a host cannot.
         let (user, place) = place.rsplit_once('@').map_or((None, place), |(user, place)| (Some(user), place));
         let (hosts, path) = place.find('/').map_or((place, ""), |slash| place.split_at(slash));
         check_hosts(hosts).map_err(|said| refused(&said))?;
@@ -44,7 +44,7 @@ impl Address {
             hosts: hosts.to_owned(),
             chroot: (!chroot.is_empty()).then(|| chroot.to_owned()),
             user: user.map(credentials).transpose().map_err(|said| refused(&said))?,
-            session: session(settings).map_err(|said| refused(&said))?,
+            session_timeout: session_timeout(settings).map_err(|said| refused(&said))?,
         })
     }
 }
@@ -56,10 +56,10 @@ fn check_hosts(hosts: &str) -> Result<(), String> {
             None => (host, None),
         };
         if name.is_empty() {
-            return Err(format!("a host is missing: {LIKE}"));
+            return Err(format!("a host is missing: {EXAMPLE}"));
         }
         if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
-            return Err(format!("a port is not a number from 1 to 65535: {LIKE}"));
+            return Err(format!("a port is not a number from 1 to 65535: {EXAMPLE}"));
         }
     }
     Ok(())
@@ -73,7 +73,7 @@ fn check_path(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// User and password, with `%40` and the like for what a URL cannot say otherwise.
+/// Decodes user and password, which may use percent-encoding.
 fn credentials(text: &str) -> Result<String, String> {
     let said = "the user or the password is missing: write zookeeper://user:password@host:2181";
     let (user, password) = text.split_once(':').ok_or(said)?;
@@ -106,21 +106,21 @@ fn decoded(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "the user or the password is not valid UTF-8".to_owned())
 }
 
-fn session(settings: &str) -> Result<Duration, String> {
-    let mut session = None;
+fn session_timeout(settings: &str) -> Result<Duration, String> {
+    let mut chosen = None;
     for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
         let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-        if name != TIMEOUT {
-            return Err(format!("there is no setting {name}; there is {TIMEOUT}"));
+        if name != SETTING {
+            return Err(format!("there is no setting {name}; there is {SETTING}"));
         }
         let seconds = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let timeout = seconds.filter(|timeout| (SHORTEST..=LONGEST).contains(timeout));
-        let timeout = timeout.ok_or_else(|| format!("{TIMEOUT} must be seconds, from 0.1 to 3600"))?;
-        if session.replace(timeout).is_some() {
-            return Err(format!("{TIMEOUT} is given twice"));
+        let timeout = timeout.ok_or_else(|| format!("{SETTING} must be seconds, from 0.1 to 3600"))?;
+        if chosen.replace(timeout).is_some() {
+            return Err(format!("{SETTING} is given twice"));
         }
     }
-    Ok(session.unwrap_or(SESSION))
+    Ok(chosen.unwrap_or(DEFAULT_TIMEOUT))
 }
 
 #[cfg(test)]
@@ -138,9 +138,12 @@ mod tests {
         assert_eq!(all.hosts, "one:2181,[::1]:2182");
         assert_eq!(all.chroot.as_deref(), Some("/a/b"));
         assert_eq!(all.user.as_deref(), Some("me:se/c@ret"));
-        assert_eq!(all.session, Duration::from_millis(2500));
+        assert_eq!(all.session_timeout, Duration::from_millis(2500));
         let least = address("zookeeper://one").unwrap();
-        assert_eq!((&*least.hosts, least.chroot, least.user, least.session), ("one", None, None, SESSION));
+        assert_eq!(
+            (&*least.hosts, least.chroot, least.user, least.session_timeout),
+            ("one", None, None, DEFAULT_TIMEOUT)
+        );
         assert_eq!(address("zookeeper://one:2181/").unwrap().chroot, None);
         assert_eq!(address("zookeeper://me:a:b/c@one").unwrap().user.as_deref(), Some("me:a:b/c"));
     }

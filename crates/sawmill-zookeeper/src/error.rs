@@ -1,9 +1,9 @@
-//! What ZooKeeper answers, or that it does not, said in Sawmill's words.
+//! Maps ZooKeeper errors, including missing answers, to Sawmill errors.
 
-use sawmill::{Error, ErrorKind};
+use sawmill_engine::{Error, ErrorKind};
 use zookeeper_client::Error as Zk;
 
-/// True if the server has said no: nothing was and will be written. All else leaves that open.
+/// True if the server refused: nothing was or will be written. All other errors leave that open.
 pub(crate) fn is_certain(error: &Zk) -> bool {
     matches!(
         error,
@@ -23,7 +23,7 @@ pub(crate) fn is_certain(error: &Zk) -> bool {
     )
 }
 
-/// The error of a call that came to nothing.
+/// Explains the error of a failed call.
 pub(crate) fn explain(error: &Zk) -> Error {
     let (kind, said) = match error {
         Zk::NoAuth | Zk::AuthFailed | Zk::InvalidAcl => (

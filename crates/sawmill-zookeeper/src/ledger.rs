@@ -1,13 +1,12 @@
-//! The second seam: entries are nodes, and a commit is one versioned write.
+//! The ledger on ZooKeeper: entries are nodes, and a commit is one versioned write.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{join, join_all};
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
-use sawmill::log::Hints;
-use sawmill::member::Member;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::model::Member;
+use sawmill_engine::storage::{Commit, Entry, EntryKey, Ledger, Notifications, Version, Write};
+use sawmill_engine::{Error, ErrorKind, Result};
 use zookeeper_client::{Client, CreateMode, Error as Zk, Stat};
 
 use crate::Zookeeper;
@@ -15,15 +14,15 @@ use crate::error::{corrupt, explain, is_certain};
 use crate::nodes::{self, Child, Content, NodeVersion};
 use crate::store::Inner;
 
-/// No call takes longer.
+/// The time limit of a call.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How often a read is sent whose connection broke.
+/// How often a read is sent when its connection breaks.
 const TRIES: usize = 3;
-/// ZooKeeper takes 1 MiB at most, with the path and what else a request has in it.
+/// The largest value. ZooKeeper accepts requests of 1 MiB, including the path and other fields.
 const MAX_VALUE: usize = (1 << 20) - (16 << 10);
-/// So many entries can still be listed in one answer.
+/// The most entries in one folder that a single answer can list.
 const MAX_CHILDREN: i32 = 10_000;
-/// How many reads are on their way at once.
+/// Concurrent reads in a listing.
 const AT_ONCE: usize = 128;
 
 #[async_trait]
@@ -31,7 +30,7 @@ impl Ledger for Zookeeper {
     async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
         let (inner, path) = (self.inner(), &nodes::entry(&self.inner().root, key));
         let read = inner.read(move |client| async move {
-            // Both are sent now, and answered in their order.
+            // Both are sent at once and answered in order.
             let (synced, read) = join(client.sync(&inner.root), client.get_data(path)).await;
             synced.and(found(read))
         });
@@ -62,7 +61,7 @@ impl Ledger for Zookeeper {
             );
             return Err(Error::new(ErrorKind::TooLarge, said));
         }
-        let answer = inner.link.env().within(LIMIT, inner.commit(&write)).await;
+        let answer = inner.session.env().within(LIMIT, inner.commit(&write)).await;
         let answer = answer.unwrap_or(Ok(Commit::Unknown));
         if matches!(answer, Ok(Commit::Unknown)) {
             tracing::debug!(key = %write.key, "the outcome of a commit is not known");
@@ -70,33 +69,33 @@ impl Ledger for Zookeeper {
         answer
     }
 
-    fn watch(&self) -> Hints {
-        self.inner().bell.hints()
+    fn entry_notifications(&self) -> Notifications {
+        self.inner().notifier.subscribe()
     }
 }
 
-/// What a write came to, as the driver says it.
+/// The result of a write, as the driver reports it.
 type Answer = Result<NodeVersion, Zk>;
 
 impl Inner {
-    /// Reads, again if the connection breaks: that does no harm.
+    /// Reads, and repeats the read if the connection breaks.
     async fn read<T, F: Future<Output = Result<T, Zk>>>(&self, ask: impl Fn(Client) -> F) -> Result<T> {
         let asked = async {
             let mut tries = 1;
             loop {
-                match ask(self.link.client().await?).await {
+                match ask(self.session.client().await?).await {
                     Err(error) if !is_certain(&error) && tries < TRIES => tries += 1,
                     answer => return answer.map_err(|error| explain(&error)),
                 }
             }
         };
         let late = || Err(crate::error::unreachable("no answer in time"));
-        self.link.env().within(LIMIT, asked).await.unwrap_or_else(late)
+        self.session.env().within(LIMIT, asked).await.unwrap_or_else(late)
     }
 
     async fn commit(&self, write: &Write) -> Result<Commit> {
         let path = nodes::entry(&self.root, &write.key);
-        let client = self.link.client().await?;
+        let client = self.session.client().await?;
         let (answer, id) = match (write.expect.map(NodeVersion::of), &write.value) {
             (None, None) => {
                 let there = client.check_stat(&path).await.map_err(|error| explain(&error))?;
@@ -109,7 +108,7 @@ impl Inner {
                 (self.create(&client, write, &path, &content).await?, content.write)
             }
             (Some(Some(version)), Some(value)) => {
-                if self.is_out(&client, &path).await? {
+                if self.remove_if_stale(&client, &path).await? {
                     return Ok(Commit::Conflict);
                 }
                 let generation = version.generation;
@@ -130,13 +129,13 @@ impl Inner {
             Err(error) if is_certain(&error) => Err(explain(&error)),
             Err(error) => {
                 tracing::debug!(%error, %path, "a write had no answer: looking whose the node is");
-                Ok(self.whose(&path, id).await.map_or(Commit::Unknown, Commit::Done))
+                Ok(self.version_of_write(&path, id).await.map_or(Commit::Unknown, Commit::Done))
             }
         }
     }
 
-    /// The version of a node, if what it holds is what this write has written.
-    async fn whose(&self, path: &str, write: u64) -> Option<Version> {
+    /// Returns the version of a node, if its content was written by this write.
+    async fn version_of_write(&self, path: &str, write: u64) -> Option<Version> {
         let read = self.read(move |client| async move {
             let (synced, read) = join(client.sync(&self.root), client.get_data(path)).await;
             synced.and(found(read))
@@ -146,12 +145,12 @@ impl Inner {
         Some(NodeVersion { generation: content.generation, number: stat.version }.version())
     }
 
-    /// Makes the node of an entry, and those above it. The error is that of what comes before.
+    /// Creates the node of an entry and its parents. The outer error is from the steps before the write.
     async fn create(&self, client: &Client, write: &Write, path: &str, content: &Content) -> Result<Answer> {
         let folder = nodes::folder(&self.root, nodes::split(&write.key).0);
         let mode = self.mode(client, write, path);
         let mut answer = Err(Zk::NoNode);
-        // ZooKeeper removes folders in which nothing is left, perhaps just now.
+        // ZooKeeper removes empty folders, possibly at this moment.
         for _ in 0..TRIES {
             match client.check_stat(&folder).await.map_err(|error| explain(&error))? {
                 None => {
@@ -179,18 +178,18 @@ impl Inner {
             self.ephemeral().remove(path);
         }
         match answer {
-            // The namespace itself is gone.
+            // The namespace itself was removed.
             Err(Zk::NoNode) => Err(explain(&Zk::NoNode)),
             answer => Ok(answer.map(|()| NodeVersion { generation: 0, number: 0 })),
         }
     }
 
-    /// A member goes with the session, if that lasts at least as long as the member may start messages without a word.
+    /// Chooses an ephemeral node for a member if the session lasts at least as long as the member's TTL.
     fn mode(&self, client: &Client, write: &Write, path: &str) -> CreateMode {
         let is_member = write.key.as_str().starts_with(EntryKey::all_members().as_str());
         let value = write.value.clone().unwrap_or_default();
         let entry = Entry { key: write.key.clone(), version: Version(0), value };
-        let ttl = Member::decode(&entry).ok().filter(|_| is_member);
+        let ttl = Member::decode(&entry.key, &entry.value).ok().filter(|_| is_member);
         match ttl.map(|member| Duration::from_millis(member.ttl_ms)) {
             Some(ttl) if ttl <= client.session_timeout() => {
                 self.ephemeral().insert(path.to_owned(), client.session_id());
@@ -200,9 +199,9 @@ impl Inner {
         }
     }
 
-    /// True if this is a node of a session that is over. It will vanish, sooner or later: so it is removed now, and whoever
-    /// made it must make another.
-    async fn is_out(&self, client: &Client, path: &str) -> Result<bool> {
+    /// Removes a node of an ended session and returns true. ZooKeeper would remove it sooner or later, so its
+    /// owner must create another.
+    async fn remove_if_stale(&self, client: &Client, path: &str) -> Result<bool> {
         let session = self.ephemeral().get(path).copied();
         if session.is_none_or(|session| session == client.session_id()) {
             return Ok(false);
@@ -212,7 +211,7 @@ impl Inner {
                 self.ephemeral().remove(path);
                 Ok(true)
             }
-            // Nothing of what was to be written is.
+            // The write itself was not sent.
             Err(error) => Err(explain(&error)),
         }
     }
@@ -223,20 +222,20 @@ impl Inner {
             let stat = client.set_data(path, &content.encode(), Some(number)).await?;
             return Ok(NodeVersion { generation, number: stat.version });
         }
-        // The next number would be the last that there is: the node begins anew, in one step.
+        // The next version would be the last one: recreate the node in one transaction.
         let generation = generation.checked_add(1).ok_or(Zk::BadVersion)?;
         let is_ephemeral = self.ephemeral().contains_key(path);
         let mode = if is_ephemeral { CreateMode::Ephemeral } else { CreateMode::Persistent };
         let content = Content { generation, ..content.clone() };
-        let mut anew = client.new_multi_writer();
-        anew.add_delete(path, Some(number))?;
-        anew.add_create(path, &content.encode(), &self.options(mode))?;
-        anew.commit().await?;
+        let mut recreate = client.new_multi_writer();
+        recreate.add_delete(path, Some(number))?;
+        recreate.add_create(path, &content.encode(), &self.options(mode))?;
+        recreate.commit().await?;
         Ok(NodeVersion { generation, number: 0 })
     }
 }
 
-/// What was read, if there is something.
+/// Maps a missing node to `None`.
 fn found<T>(read: Result<T, Zk>) -> Result<Option<T>, Zk> {
     match read {
         Err(Zk::NoNode) => Ok(None),
@@ -244,11 +243,11 @@ fn found<T>(read: Result<T, Zk>) -> Result<Option<T>, Zk> {
     }
 }
 
-/// The nodes of all entries that begin with the prefix.
+/// Reads the nodes of all entries whose keys begin with the prefix.
 async fn list(client: &Client, root: &str, prefix: &EntryKey) -> Result<Vec<(EntryKey, Vec<u8>, Stat)>, Zk> {
     let mut folders = vec![nodes::split(prefix).0.to_owned()];
     let mut entries = Vec::new();
-    // It is sent first, and all that follows is answered after it.
+    // Sent first; all following requests are answered after it.
     let synced = client.sync(root);
     while let Some(beginning) = folders.pop() {
         let children = found(client.list_children(&nodes::folder(root, &beginning)).await)?;

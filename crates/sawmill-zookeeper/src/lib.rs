@@ -1,55 +1,55 @@
 //! The ZooKeeper engine of Sawmill: a ledger, for any number of machines and with any log.
 //!
-//! It is for ZooKeeper 3.6 and later.
+//! Requires ZooKeeper 3.6 or later.
 //!
 //! ```no_run
-//! # async fn example(messages: impl sawmill::engine::Engine) -> sawmill::Result<()> {
+//! # async fn example() -> sawmill::Result<()> {
 //! use sawmill::Sawmill;
-//! use sawmill_zookeeper::ZookeeperEngine;
 //!
-//! let options = Sawmill::options().engine(messages).engine(ZookeeperEngine);
-//! let mill = options.ledger("zookeeper://host1:2181,host2:2181").open("postgres://localhost/jobs").await?;
+//! let mill = Sawmill::options().ledger("zookeeper://host1:2181,host2:2181").open("postgres://localhost/jobs").await?;
 //! mill.push("emails", "Hello Alice").await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! What stands after the hosts is the node below which everything is kept, and must be there; if nothing stands there, it is
-//! `/sawmill`, and is made. Each namespace is a node below that one. With `user:password@` before the hosts all nodes belong to that
-//! user, and nobody else can see them. `?session-timeout=SECONDS` says how long ZooKeeper waits for one who is silent: 10 if it is
-//! not said, which is a worker's own TTL.
+//! The path after the hosts names the node below which everything is kept; that node must exist. Without a
+//! path it is `/sawmill`, which is created. Each namespace is a node below it. With `user:password@` before
+//! the hosts, all nodes belong to that user and nobody else can see them. `?session-timeout=SECONDS` sets how
+//! long ZooKeeper waits for a silent client. The default is 10, which is also a worker's default TTL.
 //!
-//! An entry is a node, and its version is the node's. Members of a group are ephemeral nodes, so that ZooKeeper itself
-//! removes one that is gone, where a session lasts at least as long as the member's TTL: else it would be removed while it
-//! may still start messages. Reads come after a `sync`; all that matters is decided by versioned writes.
+//! An entry is a node, and its version is derived from the node's. Members of a group are ephemeral nodes, so
+//! ZooKeeper itself removes a dead member, if a session lasts at least as long as the member's TTL. Otherwise
+//! the node would be removed while the member may still start messages. Reads come after a `sync`;
+//! correctness rests on versioned writes.
 //!
-//! A check-up finds nothing here. What makes ZooKeeper forget what it has acknowledged is set at its servers (`forceSync=no`), and they
-//! tell no client of it; that there is only one of them loses nothing as long as its disk is there.
+//! A check-up finds nothing here. ZooKeeper loses acknowledged data only through a setting of its servers
+//! (`forceSync=no`), which they do not report to clients. A single server loses nothing as long as its disk
+//! survives.
 
 mod address;
-#[cfg(test)]
-mod anew_tests;
 mod error;
-mod hints;
 mod ledger;
 mod nodes;
+mod notifier;
 mod session;
 mod store;
+#[cfg(test)]
+mod version_tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::Result;
-use sawmill::engine::{Capabilities, Engine, Namespace, Store, StoreUrl};
+use sawmill_engine::Result;
+use sawmill_engine::storage::{Capabilities, Engine, Namespace, OpenedStore, StoreUrl};
 
 pub use store::Zookeeper;
 
-/// The engine behind `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/PATH?session-timeout=SECONDS`: a ledger, to be named beside
-/// the store that keeps the messages.
+/// The engine behind `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/PATH?session-timeout=SECONDS`: a ledger,
+/// used together with a store that keeps the messages.
 ///
 /// ```
-/// use sawmill::engine::Engine;
+/// use sawmill_engine::storage::Engine;
 /// use sawmill_zookeeper::ZookeeperEngine;
 ///
 /// assert_eq!(ZookeeperEngine.scheme(), "zookeeper");
@@ -67,7 +67,7 @@ impl Engine for ZookeeperEngine {
         "zookeeper"
     }
 
-    /// It keeps no messages.
+    /// The payload limit is 0, because this engine keeps no messages.
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             max_payload_bytes: 0,
@@ -77,8 +77,8 @@ impl Engine for ZookeeperEngine {
         }
     }
 
-    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<Store> {
+    async fn open(&self, url: &StoreUrl, namespace: &Namespace) -> Result<OpenedStore> {
         let ledger = Zookeeper::open(url, namespace).await?;
-        Ok(Store { log: None, ledger: Some(Arc::new(ledger)) })
+        Ok(OpenedStore { log: None, ledger: Some(Arc::new(ledger)) })
     }
 }

@@ -1,41 +1,42 @@
-//! How entries become nodes: a key's parts are nodes below one another, and its last part is a node of another kind of name, so that
-//! an entry is never in the way of entries below it. What a node holds names the write that made it.
+//! Maps entries to nodes. The parts of a key become nested nodes. The node of the last part has a prefix in
+//! its name, so an entry never collides with the folder of entries below it. A node's content names the write
+//! that made it.
 
 use bytes::Bytes;
-use sawmill::ledger::{EntryKey, Version};
+use sawmill_engine::storage::{EntryKey, Version};
 
-/// Before the names of nodes that are entries; no key has it.
+/// The name prefix of nodes that are entries; no key contains it.
 const ENTRY: char = '=';
-/// Before a part that ZooKeeper would take for the same or the upper node; no key has it.
+/// The prefix of parts that ZooKeeper would resolve as the same or the parent node; no key contains it.
 const ESCAPE: char = '%';
-/// What each node begins with, so that a later version can write something else.
+/// The first byte of each node, so that a later version can write another format.
 const FORMAT: u8 = 1;
 const HEADER: usize = 13;
 
-/// The part of a path for a part of a key.
+/// Converts a part of a key to a part of a path.
 fn part(part: &str) -> String {
     if matches!(part, "." | "..") { format!("{ESCAPE}{part}") } else { part.to_owned() }
 }
 
-/// The node that has the entries of the keys that begin so; `beginning` is empty or ends with a `/`.
+/// Returns the node that holds the entries whose keys have this beginning, which is empty or ends with `/`.
 pub(crate) fn folder(root: &str, beginning: &str) -> String {
     let parts = beginning.split_terminator('/').map(part);
     parts.fold(root.to_owned(), |path, part| path + "/" + &part)
 }
 
-/// A key's beginning, up to its last `/`, and what is left.
+/// Splits a key after its last `/`.
 pub(crate) fn split(key: &EntryKey) -> (&str, &str) {
     let key = key.as_str();
     key.split_at(key.rfind('/').map_or(0, |slash| slash + 1))
 }
 
-/// The path of an entry's node.
+/// Returns the path of an entry's node.
 pub(crate) fn entry(root: &str, key: &EntryKey) -> String {
     let (beginning, last) = split(key);
     format!("{}/{ENTRY}{last}", folder(root, beginning))
 }
 
-/// What a child of a folder is.
+/// A child of a folder.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Child<'a> {
     Entry(&'a str),
@@ -49,12 +50,12 @@ pub(crate) fn child(name: &str) -> Child<'_> {
     }
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Content {
-    /// How often the node was made anew because its version had come to its end.
+    /// How often the node was recreated because its version had reached the maximum.
     pub(crate) generation: u32,
-    /// Which write this is: no two have the same.
+    /// The number of the write, which no other write has.
     pub(crate) write: u64,
     pub(crate) value: Bytes,
 }
@@ -69,7 +70,7 @@ impl Content {
         bytes
     }
 
-    /// None if this engine did not write it.
+    /// Returns `None` if this engine did not write the content.
     pub(crate) fn decode(bytes: Vec<u8>) -> Option<Self> {
         let bytes = Bytes::from(bytes);
         let (header, value) = (bytes.get(..HEADER)?, bytes.slice(HEADER.min(bytes.len())..));
@@ -84,8 +85,8 @@ impl Content {
     }
 }
 
-/// A node's version is a number of 32 bits with a sign, of which those below zero are not used: one of them would mean
-/// any version. With the generation before it, an entry's version grows for ever.
+/// A node's version together with the generation. Node versions are signed 32-bit numbers; negative ones are
+/// not used, because -1 means any version. The generation lets an entry's version grow without limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeVersion {
     pub(crate) generation: u32,
@@ -93,7 +94,7 @@ pub(crate) struct NodeVersion {
 }
 
 impl NodeVersion {
-    /// None if no node ever has it.
+    /// Returns `None` if no node ever has this version.
     pub(crate) fn of(version: Version) -> Option<Self> {
         let number = i32::try_from((version.0 & u64::from(u32::MAX)).checked_sub(1)?).ok()?;
         Some(Self { generation: (version.0 >> 32) as u32, number })

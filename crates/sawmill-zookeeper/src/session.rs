@@ -1,28 +1,28 @@
-//! The session with ZooKeeper: one for each who has opened the ledger, and a new one when ZooKeeper has given up the old one.
+//! The session with ZooKeeper: one per opened ledger, replaced when ZooKeeper has ended it.
 
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::runtime::Env;
+use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::Mutex;
 use zookeeper_client::{Client, Error as Zk, SessionState};
 
 use crate::address::Address;
 use crate::error::{explain, unreachable};
 
-/// How long a call waits for a connection. Nothing was sent until then.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long before it is tried again to begin a session.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long a call waits for a connection. Nothing is sent before.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The pause before another attempt to begin a session.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is needed to have a session, and the one that there is.
-pub(crate) struct Link {
+/// The current session, and what is needed to begin a new one.
+pub(crate) struct Session {
     env: Env,
     address: Address,
     client: Mutex<Option<Client>>,
 }
 
-impl Link {
+impl Session {
     pub(crate) fn new(env: Env, address: Address) -> Self {
         Self { env, address, client: Mutex::default() }
     }
@@ -31,12 +31,12 @@ impl Link {
         &self.env
     }
 
-    /// True if nodes belong to whoever made them.
-    pub(crate) fn is_someone(&self) -> bool {
+    /// True if the URL names a user, who then owns all nodes.
+    pub(crate) fn has_user(&self) -> bool {
         self.address.user.is_some()
     }
 
-    /// A session that is connected. The error means that there is none for now.
+    /// Returns a connected session. The error means that there is none for now.
     pub(crate) async fn client(&self) -> Result<Client> {
         let ready = async {
             loop {
@@ -47,10 +47,11 @@ impl Link {
             }
         };
         let late = || Err(unreachable("no answer in time"));
-        self.env.within(PATIENCE, ready).await.unwrap_or_else(late)
+        self.env.within(CONNECT_TIMEOUT, ready).await.unwrap_or_else(late)
     }
 
-    /// The session that there is, or a new one if ZooKeeper has given it up. Only one at a time begins a session.
+    /// Returns the current session, or begins a new one if it has ended. Only one caller at a time begins a
+    /// session.
     async fn current(&self) -> Result<Client> {
         let mut current = self.client.lock().await;
         if let Some(client) = &*current
@@ -67,7 +68,7 @@ impl Link {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "no session with ZooKeeper yet");
-                    self.env.sleep(PAUSE).await;
+                    self.env.sleep(RETRY_PAUSE).await;
                 }
             }
         };
@@ -79,7 +80,7 @@ impl Link {
 
     async fn connect(&self) -> Result<Client, Zk> {
         let mut connector =
-            Client::connector().with_session_timeout(self.address.session).with_fail_eagerly();
+            Client::connector().with_session_timeout(self.address.session_timeout).with_fail_eagerly();
         if let Some(user) = &self.address.user {
             connector = connector.with_auth("digest", user.as_bytes());
         }
@@ -87,7 +88,7 @@ impl Link {
     }
 }
 
-/// Waits while the driver connects anew. False if the session is over.
+/// Waits while the driver reconnects. Returns false if the session has ended.
 async fn is_connected(client: &Client) -> bool {
     let mut states = client.state_watcher();
     let mut state = client.state();

@@ -1,41 +1,41 @@
-//! An open ledger.
+//! An open ledger in ZooKeeper.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use sawmill::engine::{Namespace, StoreUrl};
-use sawmill::env::Env;
-use sawmill::{Error, ErrorKind, Result};
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Namespace, StoreUrl};
+use sawmill_engine::{Error, ErrorKind, Result};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as Zk, SessionId};
 
 use crate::address::Address;
 use crate::error::explain;
-use crate::hints::Bell;
-use crate::session::Link;
+use crate::notifier::Notifier;
+use crate::session::Session;
 
-/// Where namespaces are if the URL names no path.
-const USUAL: &str = "/sawmill";
+/// The parent of the namespaces if the URL names no path.
+const DEFAULT_ROOT: &str = "/sawmill";
 
-/// A ledger in ZooKeeper. Clones share one session, which ends with the last of them.
+/// A ledger in ZooKeeper. Clones share one session, which ends when the last one is dropped.
 #[derive(Clone)]
 pub struct Zookeeper(Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) link: Arc<Link>,
+    pub(crate) session: Arc<Session>,
     /// The node of the namespace.
     pub(crate) root: String,
-    pub(crate) bell: Bell,
-    /// Tells each write from all others.
+    pub(crate) notifier: Notifier,
+    /// The next write number, which distinguishes each write from all others.
     writes: AtomicU64,
-    /// The nodes that live only as long as the session in which they were made.
+    /// The ephemeral nodes, with the session that made each.
     ephemeral: Mutex<HashMap<String, SessionId>>,
-    /// The last version that a node may have before it is made anew.
+    /// The node version at which the node is recreated.
     pub(crate) last_version: i32,
 }
 
 impl Zookeeper {
-    /// Opens the ledger, and makes the node of the namespace if it is not there.
+    /// Opens the ledger, and creates the node of the namespace if it does not exist.
     pub async fn open(url: &StoreUrl, namespace: &Namespace) -> Result<Self> {
         Self::open_with(url, namespace, i32::MAX).await
     }
@@ -44,13 +44,20 @@ impl Zookeeper {
         let address = Address::of(url)?;
         let chroot = address.chroot.clone();
         let env = Env::system();
-        let writes = AtomicU64::new(env.dice().roll());
-        let link = Arc::new(Link::new(env, address));
-        let root = format!("{}/{}", chroot.as_deref().unwrap_or(USUAL), namespace.as_str());
-        let prepared = prepare(&link, chroot.as_deref(), &root).await;
+        let writes = AtomicU64::new(env.rng().next_u64());
+        let session = Arc::new(Session::new(env, address));
+        let root = format!("{}/{}", chroot.as_deref().unwrap_or(DEFAULT_ROOT), namespace.as_str());
+        let prepared = prepare(&session, chroot.as_deref(), &root).await;
         prepared.map_err(|error| Error::new(error.kind(), format!("{url}: {error}")))?;
-        let bell = Bell::of(&link, root.clone());
-        Ok(Self(Arc::new(Inner { link, root, bell, writes, ephemeral: Mutex::default(), last_version })))
+        let notifier = Notifier::start(&session, root.clone());
+        Ok(Self(Arc::new(Inner {
+            session,
+            root,
+            notifier,
+            writes,
+            ephemeral: Mutex::default(),
+            last_version,
+        })))
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -59,13 +66,13 @@ impl Zookeeper {
 }
 
 impl Inner {
-    /// A number that no other write has.
+    /// Returns a number that no other write has.
     pub(crate) fn next_write(&self) -> u64 {
         self.writes.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn options(&self, mode: CreateMode) -> CreateOptions<'static> {
-        options(&self.link, mode)
+        options(&self.session, mode)
     }
 
     pub(crate) fn ephemeral(&self) -> MutexGuard<'_, HashMap<String, SessionId>> {
@@ -73,14 +80,14 @@ impl Inner {
     }
 }
 
-/// With a user, nodes are that user's alone.
-fn options(link: &Link, mode: CreateMode) -> CreateOptions<'static> {
-    mode.with_acls(if link.is_someone() { Acls::creator_all() } else { Acls::anyone_all() })
+/// Returns creation options. With a user, nodes belong to that user alone.
+fn options(session: &Session, mode: CreateMode) -> CreateOptions<'static> {
+    mode.with_acls(if session.has_user() { Acls::creator_all() } else { Acls::anyone_all() })
 }
 
-/// Makes the node of the namespace, and sees that it can be used.
-async fn prepare(link: &Link, chroot: Option<&str>, root: &str) -> Result<()> {
-    let client = link.client().await?;
+/// Creates the node of the namespace if needed, and checks that it can be used.
+async fn prepare(session: &Session, chroot: Option<&str>, root: &str) -> Result<()> {
+    let client = session.client().await?;
     if let Some(chroot) = chroot {
         let there = client.check_stat(chroot).await.map_err(|error| explain(&error))?;
         if there.is_none() {
@@ -91,7 +98,7 @@ async fn prepare(link: &Link, chroot: Option<&str>, root: &str) -> Result<()> {
     }
     match is_usable(&client, root).await {
         Err(Zk::NoNode) => {
-            let made = client.mkdir(root, &options(link, CreateMode::Persistent)).await;
+            let made = client.mkdir(root, &options(session, CreateMode::Persistent)).await;
             made.map_err(|error| explain(&error))?;
             is_usable(&client, root).await.map_err(|error| explain(&error))
         }
@@ -99,7 +106,7 @@ async fn prepare(link: &Link, chroot: Option<&str>, root: &str) -> Result<()> {
     }
 }
 
-/// Who may not see what is in a node is told so by this, and not by looking whether it is there.
+/// Lists the children, because missing permissions show there and not in a check for existence.
 async fn is_usable(client: &Client, root: &str) -> Result<(), Zk> {
     client.list_children(root).await.map(drop)
 }

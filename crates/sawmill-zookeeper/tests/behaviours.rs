@@ -1,4 +1,4 @@
-//! The behaviours that the library promises, with a ledger in ZooKeeper and messages in a file or in PostgreSQL.
+//! Runs the behaviour suite with a ledger in ZooKeeper and messages in a file or in PostgreSQL.
 
 #[path = "support/mod.rs"]
 mod server;

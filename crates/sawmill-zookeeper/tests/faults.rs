@@ -1,25 +1,27 @@
-//! ZooKeeper is stopped, killed and started again under load, while messages are in SQLite: what was acknowledged is not lost, who
-//! has lost its session starts nothing, and workers go on by themselves. How long it took is printed.
+//! Stops, kills and restarts ZooKeeper under load, with messages in SQLite. Acknowledged messages are not
+//! lost, a worker without a session starts nothing, and workers recover by themselves. The recovery time is
+//! printed.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::time::Duration;
 
 use sawmill::Sawmill;
-use sawmill::env::Env;
 use sawmill_conformance::trial::{Trial, Worst};
 use sawmill_conformance::waits::in_time;
+use sawmill_engine::runtime::Env;
 use sawmill_servers::{Kind, Server};
 use sawmill_sqlite::SqliteEngine;
 use sawmill_zookeeper::ZookeeperEngine;
 use tokio::task::block_in_place;
 
-/// A worker's TTL, and that of its session, where the server is back before it is over, also on a busy machine: nobody is to be declared
-/// dead. The server of the tests lets no session be longer.
+/// The TTL of a worker and its session where the server is back before it ends, even on a busy machine, so
+/// that no worker is declared dead. The test server allows no longer session.
 const LONG_TTL: Duration = Duration::from_secs(60);
-/// The same where the server is away for longer.
+/// The TTL where the server is away for longer.
 const SHORT_TTL: Duration = Duration::from_secs(3);
 
-/// Runs load, does the harm so many times, and checks that no more than `worst` came of it. `harm` returns when it is over.
+/// Runs load, injects the fault this many times, and checks that the outcome is no worse than `worst`. `harm`
+/// returns when the fault is over.
 async fn under_load(
     test: &str,
     times: usize,
@@ -61,12 +63,13 @@ async fn a_server_that_is_killed_under_load_loses_nothing() {
     .await;
 }
 
-/// All sessions are lost: nobody starts anything until there is one again.
+/// All sessions end: nothing is started until there is a new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q5_nobody_who_has_lost_a_session_starts_anything_and_all_go_on_when_it_is_back() {
     under_load("a server that was away for long", 1, SHORT_TTL, Worst::GivenUp, async |trial, server| {
         in_time(block_in_place(|| server.stop()));
-        // These times have to pass: by then every session is over, and so is every lease; and then there is time for a start.
+        // These waits are needed: after the first one every session and lease has ended, and the second one
+        // gives time for a start.
         Env::system().sleep(SHORT_TTL + SHORT_TTL / 2).await;
         let before = trial.starts();
         Env::system().sleep(SHORT_TTL + SHORT_TTL / 2).await;

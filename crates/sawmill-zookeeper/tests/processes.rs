@@ -1,4 +1,4 @@
-//! Real processes with messages in a file and the ledger in ZooKeeper, which are killed and stand still.
+//! Real processes with messages in a file and the ledger in ZooKeeper, which are killed and suspended.
 #![cfg(unix)]
 
 #[path = "support/mod.rs"]

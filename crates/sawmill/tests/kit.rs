@@ -1,14 +1,14 @@
-//! The test kit, tested: time moves as the test says, and what is asserted fails when it should.
-#![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
+//! Tests of the test kit: time moves as the test says, and assertions fail when they should.
+#![allow(clippy::unwrap_used, reason = "a failure in a helper must fail the test")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use sawmill::clock::{Clock, SystemClock};
 use sawmill::testing::TestMill;
 use sawmill::{Context, Delivery, Outcome, Push, RetryPolicy, Timestamp};
+use sawmill_engine::runtime::{Clock, SystemClock};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -94,7 +94,7 @@ async fn what_is_due_starts_in_the_order_of_time() {
     let seen = seen.lock().unwrap();
     let seen: Vec<(&str, u64)> = seen.iter().map(|(call, at)| (call.as_str(), *at)).collect();
     assert_eq!(seen, [("1", 1), ("2", 2), ("3", 3)]);
-    assert_eq!(worker.counts().rejoined, 0, "it beat all the while");
+    assert_eq!(worker.counts().rejoined, 0, "its heartbeats were in time");
 }
 
 #[tokio::test]

@@ -1,15 +1,14 @@
-//! What workers leave behind when they stop, abort or die, on the in-memory engine.
+//! Tests of the end of workers: what they leave behind when they stop, abort or die, on the in-memory engine.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::ledger::{EntryKey, Ledger, Write};
-use sawmill::log::Log;
-use sawmill::member::Member;
-use sawmill::memory::Memory;
+use sawmill::handler::{Handler, IntoHandler};
 use sawmill::testing::TestMill;
-use sawmill::{Context, Delivery, Handler, IntoHandler, Outcome, Push, Sawmill, Topic};
+use sawmill::{Context, Delivery, Outcome, Push, Sawmill};
+use sawmill_engine::model::{Member, Topic};
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{EntryKey, Ledger, Log, Memory, Write};
 use tokio::sync::Notify;
 
 fn mill() -> (Memory, Sawmill) {
@@ -18,18 +17,18 @@ fn mill() -> (Memory, Sawmill) {
     (memory, mill)
 }
 
-/// A handler that says when it is started, and never ends.
+/// Returns a handler that notifies when it is started, and never ends.
 fn never_ending() -> (Arc<Notify>, impl Handler) {
     let started = Arc::new(Notify::new());
-    let says = started.clone();
+    let notify = started.clone();
     let handler = move |_: Context| {
-        says.notify_one();
+        notify.notify_one();
         std::future::pending::<()>()
     };
     (started, handler.into_handler())
 }
 
-/// The entry of a worker that died without anybody left to notice.
+/// Writes the entry of a worker that died with no other worker left to notice.
 async fn leave_a_dead_member(memory: &Memory, topic: &Topic, group: &str, ttl_ms: u64) -> EntryKey {
     let member = Member { beat: 7, topics: vec![topic.uid.clone()], slots: 1, ttl_ms, ..Member::default() };
     let key = EntryKey::member(&group.parse().expect("a name"), "dead-0");
@@ -44,11 +43,11 @@ async fn nothing_starts_after_an_abort_and_only_what_ran_is_lost() {
     mill.create_topic("t").await.unwrap();
     mill.push_many("t", vec!["x"; 200]).await.unwrap();
     let (started, handler) = never_ending();
-    let worker = mill.worker("t").slots(1).delivery(Delivery::AtMostOnce).start(handler).await.unwrap();
+    let worker = mill.worker("t").concurrency(1).delivery(Delivery::AtMostOnce).start(handler).await.unwrap();
     started.notified().await;
     let counts = worker.abort().await;
     assert_eq!((counts.started, counts.dead), (1, 1));
-    let status = mill.status("t", "default").await.unwrap();
+    let status = mill.admin().status("t", "default").await.unwrap();
     assert_eq!((status.dead, status.waiting + status.claimed), (1, 199));
 }
 
@@ -58,10 +57,10 @@ async fn a_handler_that_stops_the_worker_is_the_last_to_start() {
     mill.create_topic("t").await.unwrap();
     mill.push_many("t", vec!["x"; 200]).await.unwrap();
     let stop = |_: Context| async { Outcome::stop("the database is down") };
-    let worker = mill.worker("t").slots(1).start(stop).await.unwrap();
+    let worker = mill.worker("t").concurrency(1).start(stop).await.unwrap();
     let counts = worker.ended().await;
     assert_eq!((counts.started, counts.stopped_because.as_deref()), (1, Some("the database is down")));
-    let status = mill.status("t", "default").await.unwrap();
+    let status = mill.admin().status("t", "default").await.unwrap();
     assert_eq!(status.waiting + status.claimed, 200, "its message is untouched");
 }
 
@@ -73,10 +72,10 @@ async fn stopping_can_have_a_deadline() {
     let (started, handler) = never_ending();
     let worker = mill.worker("t").start(handler).await.unwrap();
     started.notified().await;
-    // The deadline is what is shown: this time has to pass.
+    // The deadline itself is under test, so this time has to pass.
     assert!(Env::system().within(Duration::from_millis(50), worker.stop()).await.is_none());
     worker.abort().await;
-    assert_eq!(mill.status("t", "default").await.unwrap().done, 0);
+    assert_eq!(mill.admin().status("t", "default").await.unwrap().done, 0);
 }
 
 #[tokio::test]
@@ -93,7 +92,7 @@ async fn a_group_whose_workers_all_died_can_begin_anew_with_other_rules() {
 
 #[tokio::test]
 async fn a_group_that_is_at_work_keeps_its_rules() {
-    // By the kit's clock no beat comes too late.
+    // With the kit's clock no heartbeat comes too late.
     let mill = TestMill::new();
     mill.topic("t").await;
     let ttl = Duration::from_secs(1);
@@ -119,13 +118,13 @@ async fn a_dead_worker_of_another_group_does_not_keep_the_duty() {
     let ttl = Duration::from_millis(800);
     let worker = mill.worker("t").ttl(ttl).start(|_: Context| async {}).await.unwrap();
     let done = async {
-        while mill.status("t", "default").await.unwrap().done == 0 {
+        while mill.admin().status("t", "default").await.unwrap().done == 0 {
             Env::system().sleep(Duration::from_millis(10)).await;
         }
     };
     assert!(
         Env::system().within(Duration::from_secs(20), done).await.is_some(),
-        "test timed out: it is promoted by the living"
+        "test timed out: a living worker promotes the message"
     );
     worker.stop().await;
 }
@@ -137,14 +136,14 @@ async fn a_deleted_topic_leaves_nothing_and_its_workers_end() {
     mill.push("t", "x").await.unwrap();
     let worker = mill.worker("t").start(|_: Context| async {}).await.unwrap();
     worker.drained().await;
-    mill.delete_topic("t").await.unwrap();
+    mill.admin().delete_topic("t").await.unwrap();
     let counts = worker.ended().await;
     assert!(counts.stopped_because.unwrap().contains("does not exist"));
-    assert!(mill.topics().await.unwrap().is_empty() && memory.topics().await.unwrap().is_empty());
-    // Under the same name there is a new topic, and everybody sees that one.
+    assert!(mill.admin().topics().await.unwrap().is_empty() && memory.topics().await.unwrap().is_empty());
+    // The new topic of the same name is independent of the old one.
     mill.create_topic("t").await.unwrap();
     mill.push("t", "y").await.unwrap();
-    assert_eq!(mill.status("t", "default").await.unwrap().waiting, 1);
+    assert_eq!(mill.admin().status("t", "default").await.unwrap().waiting, 1);
 }
 
 #[tokio::test]
@@ -155,7 +154,7 @@ async fn a_worker_starts_no_more_than_it_may_and_leaves_the_rest_to_others() {
     let fails_at_first = |run: Context| async move { if run.attempt() == 1 { Err("no") } else { Ok(()) } };
     for ordered in [false, true] {
         let group = if ordered { "ordered" } else { "default" };
-        let mut builder = mill.worker("t").group(group).slots(8).most_started(5);
+        let mut builder = mill.worker("t").group(group).concurrency(8).max_messages(5);
         if ordered {
             builder = builder.ordered();
         }
@@ -163,14 +162,14 @@ async fn a_worker_starts_no_more_than_it_may_and_leaves_the_rest_to_others() {
         let counts = worker.ended().await;
         assert_eq!(counts.started, 5, "{counts:?}");
         assert!(counts.stopped_because.is_none(), "{counts:?}");
-        let status = mill.status("t", group).await.unwrap();
+        let status = mill.admin().status("t", group).await.unwrap();
         assert_eq!(status.done, counts.done);
         assert_eq!(status.waiting + status.claimed + status.retrying, 50 - counts.done, "{status:?}");
     }
-    let all = mill.worker("t").most_started(200).start(async || ()).await.unwrap();
+    let all = mill.worker("t").max_messages(200).start(async || ()).await.unwrap();
     all.drained().await;
-    assert_eq!(mill.status("t", "default").await.unwrap().done, 50);
+    assert_eq!(mill.admin().status("t", "default").await.unwrap().done, 50);
     all.stop().await;
-    let none = mill.worker("t").most_started(0).start(async || ()).await;
+    let none = mill.worker("t").max_messages(0).start(async || ()).await;
     assert!(none.is_err_and(|error| error.to_string().contains("start")));
 }

@@ -1,4 +1,5 @@
-//! Traces from a push to its handlers, and metrics, as OpenTelemetry's own collector in memory has them.
+//! Tests of OpenTelemetry: traces from a push to its handlers, and metrics, collected by its in-memory
+//! exporters.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -17,14 +18,14 @@ fn attribute(span: &SpanData, name: &str) -> Option<String> {
     span.attributes.iter().find(|pair| pair.key.as_str() == name).map(|pair| pair.value.to_string())
 }
 
-// One test, as providers are the process's own.
+// A single test, because providers are global to the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trace_goes_from_the_push_to_every_attempt_and_what_happens_is_counted() {
     let plain = Sawmill::open("memory:").await.unwrap();
     plain.create_topic("t").await.unwrap();
     plain.push("t", "x").await.unwrap();
     assert!(
-        plain.peek("t", "default", 1).await.unwrap()[0].headers.is_empty(),
+        plain.admin().peek("t", "default", 1).await.unwrap()[0].headers.is_empty(),
         "without a provider nothing is added"
     );
 
@@ -35,8 +36,8 @@ async fn a_trace_goes_from_the_push_to_every_attempt_and_what_happens_is_counted
     let meters =
         SdkMeterProvider::builder().with_reader(PeriodicReader::builder(numbers.clone()).build()).build();
     global::set_meter_provider(meters.clone());
-    sawmill::otel::Recorder::new(global::meter("sawmill")).install().unwrap();
-    let again = sawmill::otel::Recorder::new(global::meter("sawmill")).install().unwrap_err();
+    sawmill::telemetry::otel::Recorder::new(global::meter("sawmill")).install().unwrap();
+    let again = sawmill::telemetry::otel::Recorder::new(global::meter("sawmill")).install().unwrap_err();
     assert!(again.to_string().contains("already"), "{again}");
 
     let mill = Sawmill::open("memory:").await.unwrap();
@@ -111,18 +112,18 @@ async fn a_trace_goes_from_the_push_to_every_attempt_and_what_happens_is_counted
     let in_handlers: Vec<_> = handled.iter().map(|handled| handled.span_context.span_id()).collect();
     assert_eq!(*current.lock().unwrap(), in_handlers, "the span is current while the handler runs");
     let (second, billed) = (named("push bills")[0], named("handle bills")[0]);
-    assert_eq!(second.parent_span_id, handled[1].span_context.span_id(), "what a handler pushes goes on");
+    assert_eq!(second.parent_span_id, handled[1].span_context.span_id(), "the trace goes on");
     assert_eq!(billed.parent_span_id, second.span_context.span_id(), "in a batch, too");
     let rest = named("push rest");
     assert_eq!(rest.len(), 2);
     assert_eq!(attribute(rest[1], "messaging.batch.message_count").as_deref(), Some("2"));
     assert!(matches!(named("push nowhere")[0].status, Status::Error { .. }));
-    // What is carried is what others read, too.
-    let waiting = mill.peek("rest", "default", 10).await.unwrap();
+    // The headers hold the span in the W3C format, which other programs read.
+    let waiting = mill.admin().peek("rest", "default", 10).await.unwrap();
     let parents: Vec<&str> =
         waiting.iter().map(|message| message.headers.text("traceparent").unwrap()).collect();
-    let told = format!("00-{}-{}-01", rest[1].span_context.trace_id(), rest[1].span_context.span_id());
-    assert_eq!(parents.iter().filter(|parent| **parent == told).count(), 2, "{parents:?}");
+    let expected = format!("00-{}-{}-01", rest[1].span_context.trace_id(), rest[1].span_context.span_id());
+    assert_eq!(parents.iter().filter(|parent| **parent == expected).count(), 2, "{parents:?}");
 
     meters.force_flush().unwrap();
     let numbers = numbers.get_finished_metrics().unwrap();

@@ -1,5 +1,6 @@
-//! When a worker says what is done: reports wait for company, but nobody waits for them.
-#![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
+//! Tests of when a worker reports finished messages: reports are delayed to be combined with other commits,
+//! but nothing has to wait for them.
+#![allow(clippy::unwrap_used, reason = "a failure in a helper must fail the test")]
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use sawmill::{Context, Delivery};
 async fn nothing(_: Context) {}
 
 async fn done(kit: &TestMill) -> u64 {
-    kit.mill().status("emails", "default").await.unwrap().done
+    kit.mill().admin().status("emails", "default").await.unwrap().done
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
-//! The whole round trip on the in-memory engine, through the public API.
+//! Tests of the round trip from push to done on the in-memory engine, through the public API.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::{Context, Outcome, Push, RetryPolicy, Sawmill, Which};
+use sawmill::admin::LetterSelection;
+use sawmill::{Context, Outcome, Push, RetryPolicy, Sawmill};
+use sawmill_engine::runtime::Env;
 
 #[tokio::test]
 async fn everything_pushed_is_worked_once_in_large_blocks() {
@@ -20,14 +21,14 @@ async fn everything_pushed_is_worked_once_in_large_blocks() {
             async {}
         }
     };
-    let worker = mill.worker("t").slots(4).start(handler).await.unwrap();
+    let worker = mill.worker("t").concurrency(4).start(handler).await.unwrap();
     worker.drained().await;
     let counts = worker.stop().await;
     let mut seen = seen.lock().unwrap().clone();
     seen.sort();
     assert_eq!(seen, ids);
     assert!(counts.commits < 500, "nothing costs a write per message: {counts:?}");
-    let status = mill.status("t", "default").await.unwrap();
+    let status = mill.admin().status("t", "default").await.unwrap();
     assert_eq!((status.done, status.waiting, status.claimed), (5000, 0, 0));
 }
 
@@ -39,7 +40,7 @@ async fn failures_are_retried_die_and_are_resent() {
     let policy = RetryPolicy::retries(3).backoff(Duration::from_millis(10), Duration::from_millis(20));
     let fail = |context: Context| async move { Outcome::retry(format!("no {}", context.attempt())) };
     let worker = mill.worker("t").retry(policy).start(fail).await.unwrap();
-    let dead = mill.dead_letters("t", "default").await.unwrap();
+    let dead = mill.admin().dead_letters("t", "default").await.unwrap();
     while dead.list(10).await.unwrap().is_empty() {
         Env::system().sleep(Duration::from_millis(5)).await;
     }
@@ -51,12 +52,12 @@ async fn failures_are_retried_die_and_are_resent() {
     );
     assert_eq!(worker.stop().await.started, 4);
 
-    assert_eq!(dead.resend(Which::Ids(vec![id])).await.unwrap(), 1);
+    assert_eq!(dead.retry(LetterSelection::Ids(vec![id])).await.unwrap(), 1);
     assert!(dead.list(10).await.unwrap().is_empty());
     let worker = mill.worker("t").start(|_: Context| async {}).await.unwrap();
     worker.drained().await;
     worker.stop().await;
-    let status = mill.status("t", "default").await.unwrap();
+    let status = mill.admin().status("t", "default").await.unwrap();
     assert_eq!((status.done, status.dead, status.retrying), (1, 0, 0));
 }
 
@@ -79,10 +80,10 @@ async fn g8_a_stopping_worker_reports_what_is_done_while_its_last_handler_runs()
             }
         }
     };
-    let worker = mill.worker("t").slots(2).start(handler).await.unwrap();
+    let worker = mill.worker("t").concurrency(2).start(handler).await.unwrap();
     both_run.wait().await;
     let (counts, ()) = tokio::join!(worker.stop(), async {
-        while mill.status("t", "default").await.unwrap().done < 1 {
+        while mill.admin().status("t", "default").await.unwrap().done < 1 {
             Env::system().sleep(Duration::from_millis(5)).await;
         }
         end.notify_one();
@@ -100,7 +101,7 @@ async fn what_follows_a_message_is_added_once_by_whatever_way_it_is_pushed() {
     assert!(ids[0] == ids[1] && ids[0] != ids[2] && ids[0] != order);
     assert_eq!(mill.producer("t").await.unwrap().push(bill()).await.unwrap(), ids[0]);
     assert_eq!(mill.push("t", bill().key("k")).await.unwrap(), ids[0], "the first one stays");
-    assert_eq!(mill.peek("t", "default", 10).await.unwrap().len(), 3);
+    assert_eq!(mill.admin().peek("t", "default", 10).await.unwrap().len(), 3);
 
     let refused = mill.push("t", bill().unique("bill")).await.unwrap_err();
     assert!(refused.to_string().contains("leave out"), "{refused}");

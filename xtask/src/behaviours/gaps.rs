@@ -1,4 +1,5 @@
-//! Why an engine does not show a behaviour: lines such as `Q15 Q19 | * | reason` or `F6 | kafka, cassandra | reason`.
+//! Reads the reasons why engines lack behaviours, from lines like `Q15 Q19 | * | reason` or `F6 | kafka,
+//! cassandra | reason`.
 
 use super::{Column, id};
 
@@ -15,18 +16,19 @@ struct Gap {
 }
 
 impl Gaps {
-    /// Reads the file. Empty lines and lines that start with `#` say nothing.
+    /// Reads the file. Empty lines and lines that start with `#` are ignored.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.map(Gap::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Why this engine does not show this behaviour, if that is said.
+    /// The reason why this engine lacks this behaviour, if there is one.
     pub(super) fn reason(&self, behaviour: &str, column: Column) -> Option<&str> {
         self.0.iter().find(|gap| gap.covers(behaviour, column)).map(|gap| gap.reason.as_str())
     }
 
-    /// A reason that nothing needs: a behaviour in it is shown on an engine that it names, or everywhere if it names none.
+    /// Finds a needless reason: a test shows one of its behaviours on an engine that it names, or on all
+    /// engines if it names none.
     pub(super) fn needless(&self, is_shown: impl Fn(&str, Column) -> bool) -> Option<String> {
         let needless = |gap: &Gap, behaviour: &String| {
             let mut engines = Column::ALL.iter().filter(|column| column.is_engine());

@@ -1,19 +1,20 @@
-//! The tests that most engines run and some leave out, because these lack what is tested. They need no id to be seen.
+//! Lists the shared tests that some engines leave out because they lack what is tested, including tests
+//! without an id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::Column;
 
-/// A test that so many engines run is one for all of them.
+/// A test that at least this many engines run is a shared test.
 const MOST_ENGINES: usize = 4;
 
-/// The tests of engines by theme and name, and which engines run them.
+/// The tests by theme and name, with the engines that run them.
 #[derive(Debug, Default)]
 pub(super) struct SharedTests(BTreeMap<(String, String), BTreeSet<Column>>);
 
 impl SharedTests {
-    /// Notes a test, by a line of a program's list of tests.
+    /// Adds a test from a line of a program's list of tests.
     pub(super) fn note(&mut self, package: &str, line: &str) {
         let Some(path) = line.strip_suffix(": test") else { return };
         let mut parts = path.rsplit("::");
@@ -23,7 +24,7 @@ impl SharedTests {
         }
     }
 
-    /// The tests that this engine leaves out, by theme: their names, or none if it is the whole theme.
+    /// The tests that this engine leaves out, by theme. A theme without names is left out completely.
     fn left_out_by(&self, column: Column) -> BTreeMap<&str, Vec<&str>> {
         let shared = self.0.iter().filter(|(_, columns)| columns.len() >= MOST_ENGINES);
         let mut themes: BTreeMap<&str, (Vec<&str>, bool)> = BTreeMap::new();

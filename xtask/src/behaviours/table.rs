@@ -6,7 +6,7 @@ use std::fmt;
 use super::gaps::Gaps;
 use super::{Column, GAPS, Shown};
 
-/// How many tests show each behaviour where, and which.
+/// The number of tests that show each behaviour in each column, and their names.
 #[derive(Debug)]
 pub(super) struct Table {
     rows: Vec<Row>,
@@ -16,21 +16,21 @@ pub(super) struct Table {
 struct Row {
     id: String,
     cells: Vec<Cell>,
-    /// The tests by name, each with where it runs.
+    /// The tests by name, each with the columns in which it runs.
     tests: BTreeMap<String, Vec<Column>>,
 }
 
 #[derive(Debug)]
 enum Cell {
     Tests(usize),
-    /// A gap whose reason is written down.
+    /// A gap with a recorded reason.
     Explained,
-    /// A pair of engines need not show what each of the two shows.
+    /// No test, and none required: a pair of engines need not repeat what each of the two shows.
     Empty,
 }
 
 impl Table {
-    /// The table of these behaviours. An error says what is wrong with the tests or the list of gaps.
+    /// Builds the table of these behaviours. The error says what is wrong with the tests or the list of gaps.
     pub(super) fn new(described: &[String], shown: &BTreeSet<Shown>, gaps: &Gaps) -> Result<Self, String> {
         if let Some(test) = shown.iter().find(|shown| shown.ids.iter().any(|id| !described.contains(id))) {
             return Err(format!("{} names a behaviour that docs/behaviours.md does not describe", test.name));

@@ -1,6 +1,6 @@
-//! Real servers for tests and for developers, which outlive this program if they are to.
+//! Starts and stops servers for tests and for developers. Those of `engines up` outlive this program.
 
-mod roster;
+mod running_list;
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::run::say;
 use crate::tools;
-use roster::Roster;
+use running_list::RunningList;
 use sawmill_servers::{Kind, Running, Server};
 
 /// An engine whose server can be started here.
@@ -17,7 +17,7 @@ use sawmill_servers::{Kind, Running, Server};
 pub(crate) enum Engine {
     Postgres,
     Postgres18,
-    /// A pooler before the first of these.
+    /// A pooler in front of `Postgres`.
     Pgbouncer,
     Mariadb,
     Zookeeper,
@@ -26,7 +26,7 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// Those that the tests need.
+    /// The engines that the tests need.
     pub(crate) const ALL: &[Self] = &[
         Self::Postgres,
         Self::Postgres18,
@@ -57,7 +57,7 @@ impl Engine {
         Self::ALL.iter().copied().find(|engine| engine.name() == name)
     }
 
-    /// Where tests look for its URL. Who sets it themselves has a server of their own.
+    /// The environment variable with its URL. If the user sets it, that server is used.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "SAWMILL_TEST_POSTGRES",
@@ -71,7 +71,7 @@ impl Engine {
     }
 }
 
-/// Starts those that do not run yet, and prints the URLs of all.
+/// Starts the engines that do not run yet, and prints the URLs of all.
 pub(crate) fn up(engines: &[Engine]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for engine in engines {
@@ -88,7 +88,7 @@ pub(crate) fn up(engines: &[Engine]) -> ExitCode {
 
 /// Ends every server that was started here, and removes its folder.
 pub(crate) fn down() -> ExitCode {
-    match roster().and_then(|roster| roster.all()) {
+    match running_list().and_then(|running_list| running_list.all()) {
         Ok(running) => {
             if running.is_empty() {
                 eprintln!("no engine runs");
@@ -105,14 +105,15 @@ pub(crate) fn down() -> ExitCode {
     }
 }
 
-/// The engines that a run needs. Those that it had to start end with it.
+/// The engines that a run needs. Those that it started end with it.
 #[derive(Debug, Default)]
 pub(crate) struct Engines {
     started: Vec<Running>,
 }
 
 impl Engines {
-    /// The URL of a server of this engine: the one given in the environment, one that runs already, or a fresh one.
+    /// Returns the URL of a server of this engine: the one in the environment, one that runs already, or a
+    /// new one.
     pub(crate) fn need(&mut self, engine: Engine) -> Result<String, String> {
         if let Ok(url) = std::env::var(engine.variable())
             && !url.is_empty()
@@ -122,10 +123,10 @@ impl Engines {
         self.own(engine)
     }
 
-    /// The URL of a server that was started here: before, or now.
+    /// Returns the URL of a server that was started here, earlier or now.
     fn own(&mut self, engine: Engine) -> Result<String, String> {
-        let roster = roster().map_err(|error| error.to_string())?;
-        let running = roster.all().map_err(|error| error.to_string())?;
+        let running_list = running_list().map_err(|error| error.to_string())?;
+        let running = running_list.all().map_err(|error| error.to_string())?;
         for server in running.into_iter().filter(|server| server.kind == engine.kind()) {
             if server.is_alive() {
                 return Ok(server.url);
@@ -133,13 +134,13 @@ impl Engines {
             end(&server);
         }
         let started = match engine {
-            // What stands behind it must know the user that it lets in.
+            // The pooler needs a PostgreSQL that was started here, with the same user.
             Engine::Pgbouncer => Server::pgbouncer(port(&self.own(Engine::Postgres)?)?),
             _ => Server::start(engine.kind()),
         };
         let server = started?.hand_over();
         let url = server.url.clone();
-        if let Err(error) = roster.add(&server) {
+        if let Err(error) = running_list.add(&server) {
             server.stop();
             return Err(format!("the list of running engines cannot be written: {error}"));
         }
@@ -147,7 +148,7 @@ impl Engines {
         Ok(url)
     }
 
-    /// Ends those that this run has started.
+    /// Ends the servers that this run has started.
     pub(crate) fn end(&mut self) {
         for server in self.started.drain(..).rev() {
             end(&server);
@@ -155,13 +156,13 @@ impl Engines {
     }
 }
 
-/// The engines that the tests need, starting on a thread of their own while the tests are built.
+/// The engines that the tests need, started on a thread while the tests are built.
 pub(crate) struct StartingEngines(JoinHandle<StartedEngines>);
 
 /// The result of starting the engines.
 pub(crate) struct StartedEngines {
     pub(crate) engines: Engines,
-    /// The URLs of those that run.
+    /// The URLs of the engines that run.
     pub(crate) urls: Vec<(Engine, String)>,
     /// Why the others cannot be had.
     pub(crate) lacking: Vec<String>,
@@ -182,7 +183,7 @@ impl StartingEngines {
         }))
     }
 
-    /// Waits until each of them runs or cannot be had.
+    /// Waits until each engine runs or has failed to start.
     pub(crate) fn wait(self) -> StartedEngines {
         self.0.join().unwrap_or_else(|_| StartedEngines {
             engines: Engines::default(),
@@ -200,15 +201,15 @@ fn port(url: &str) -> Result<u16, String> {
 
 fn end(server: &Running) {
     server.stop();
-    if let Err(error) = roster().and_then(|roster| roster.remove(server)) {
+    if let Err(error) = running_list().and_then(|running_list| running_list.remove(server)) {
         eprintln!("warning: {} stays in the list of running engines: {error}", server.kind.name());
     }
     eprintln!("{} ({}) is stopped", server.kind.name(), server.pid);
 }
 
-fn roster() -> io::Result<Roster> {
+fn running_list() -> io::Result<RunningList> {
     tools::enter_repository()?;
     let folder = tools::target_dir().join("xtask");
     fs::create_dir_all(&folder)?;
-    Ok(Roster::at(folder.join("engines.txt")))
+    Ok(RunningList::at(folder.join("engines.txt")))
 }

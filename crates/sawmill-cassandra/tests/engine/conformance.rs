@@ -1,16 +1,16 @@
 //! The Cassandra engine passes both suites.
 
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill_cassandra::CassandraEngine;
 use sawmill_conformance::{Factory, Reach};
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 
-/// The node, if there is one.
+/// The URL of the node, or why there is none.
 struct OnServer(Result<String, String>);
 
 #[async_trait]
 impl Factory for OnServer {
-    async fn open(&self, namespace: &Namespace) -> Store {
+    async fn open(&self, namespace: &Namespace) -> OpenedStore {
         let url = self.0.as_ref().expect("a node").parse().expect("a URL");
         CassandraEngine.open(&url, namespace).await.expect("a store")
     }

@@ -1,38 +1,37 @@
-//! A topic through which very many messages have passed costs as much as a new one: to read from, to open, to count. What the node sends
-//! is the same on every machine, so that is compared; how long it takes only where `SAWMILL_TEST_LONG_MESSAGES` says that many pass.
+//! A topic that has passed very many messages costs as much as a new one: to read, to open, to count. The
+//! test compares the bytes that the node sends, which are the same on every machine. It compares times only
+//! if `SAWMILL_TEST_LONG_MESSAGES` sets a large number of messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::support::{namespace, server_for};
-use sawmill::clock::Timestamp;
-use sawmill::engine::Namespace;
-use sawmill::env::Env;
-use sawmill::log::{Log, Position, Record, Want};
-use sawmill::topic::TopicSpec;
-use sawmill::{Message, MessageId, Topic};
+use sawmill::{Message, MessageId, Timestamp, TopicSpec};
 use sawmill_cassandra::Cassandra;
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Log, Namespace, Position, ReadRequest, Record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How many are pushed, and read, at a time.
+/// How many messages are pushed, and read, at a time.
 const EACH: usize = 50;
-/// A block as large as workers take.
+/// The size of a block, as workers request it.
 const BLOCK: usize = 1000;
-/// How often something is measured; the middle counts.
+/// How often something is measured; the median counts.
 const TIMES: usize = 21;
-/// What the machine may add to any of it by doing something else.
+/// The time that other work on the machine may add.
 const ALLOWANCE: Duration = Duration::from_millis(5);
-/// What the driver may ask for by itself meanwhile.
+/// The bytes that the driver may request by itself meanwhile.
 const ALLOWED_BYTES: u64 = 4 << 10;
-/// Longer than the settle window, within which everything is looked at again.
+/// Longer than the settle window, all of which every full scan reads.
 const SETTLED: Duration = Duration::from_secs(12);
 
 fn message() -> Message {
     let env = Env::system();
-    let random = u128::from(env.dice().roll()) << 64 | u128::from(env.dice().roll());
+    let random = u128::from(env.rng().next_u64()) << 64 | u128::from(env.rng().next_u64());
     Message {
         id: MessageId::from_u128(random),
         key: None,
@@ -43,24 +42,24 @@ fn message() -> Message {
     }
 }
 
-/// One who pushes to a shard and reads it.
-struct Passer {
+/// Pushes to a shard and reads it.
+struct Client {
     log: Cassandra,
     topic: Topic,
     after: Position,
 }
 
-impl Passer {
+impl Client {
     async fn append(&self, count: usize) {
         let records = (0..count).map(|_| Record::once(0, message())).collect();
         self.log.append(&self.topic, Env::system().wall(), records).await.unwrap();
     }
 
-    /// Reads until so many came.
+    /// Reads until this many messages came.
     async fn read(&mut self, count: usize) {
         let mut came = 0;
         while came < count {
-            let want = Want { shard: 0, after: self.after.clone(), limit: BLOCK };
+            let want = ReadRequest { shard: 0, after: self.after.clone(), limit: BLOCK };
             let block = self.log.read(&self.topic, &[want]).await.unwrap().remove(0);
             came += block.messages.len();
             self.after = block.end;
@@ -76,13 +75,13 @@ impl Passer {
     }
 }
 
-/// A way to a node that counts what the node sends back.
-struct Way {
+/// A proxy in front of a node that counts the bytes that the node sends.
+struct CountingProxy {
     url: String,
     received: Arc<AtomicU64>,
 }
 
-impl Way {
+impl CountingProxy {
     async fn to(url: &str) -> Self {
         let node = url.split_once("//").unwrap().1.split_once('/').unwrap().0.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -110,7 +109,7 @@ impl Way {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// What it costs to do something with this store.
+    /// Measures the cost of an operation.
     async fn cost(&self, work: impl Future<Output = ()>) -> Cost {
         let (env, bytes) = (Env::system(), self.bytes());
         let began = env.now();
@@ -129,15 +128,15 @@ async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, counted: Arc<A
     }
 }
 
-/// What something costs: time, and what the node sends for it.
+/// The cost of an operation: its time, and the bytes that the node sends.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     time: Duration,
     bytes: u64,
 }
 
-/// Of several times the one in the middle.
-async fn middle(mut work: impl AsyncFnMut() -> Cost) -> Cost {
+/// The medians of several measurements.
+async fn median(mut work: impl AsyncFnMut() -> Cost) -> Cost {
     let (mut times, mut bytes) = (Vec::new(), Vec::new());
     for _ in 0..TIMES {
         let cost = work().await;
@@ -149,44 +148,48 @@ async fn middle(mut work: impl AsyncFnMut() -> Cost) -> Cost {
     Cost { time: times[TIMES / 2], bytes: bytes[TIMES / 2] }
 }
 
-/// What is measured, and what it costs.
-async fn measure(way: &Way, namespace: &Namespace, passer: &mut Passer) -> Vec<(&'static str, Cost)> {
-    let push_to_start = middle(async || {
-        let cost = way.cost(async {
-            passer.append(1).await;
-            passer.read(1).await;
+/// Measures all operations; returns their names and costs.
+async fn measure(
+    proxy: &CountingProxy,
+    namespace: &Namespace,
+    user: &mut Client,
+) -> Vec<(&'static str, Cost)> {
+    let push_to_start = median(async || {
+        let cost = proxy.cost(async {
+            user.append(1).await;
+            user.read(1).await;
         });
-        // It asks until the message is there, so that bytes say how slow the machine is.
+        // It polls until the message arrives, so the bytes depend on the speed of the machine.
         Cost { bytes: 0, ..cost.await }
     })
     .await;
-    let (topic, began) = (passer.topic.clone(), passer.after.clone());
-    passer.append(BLOCK).await;
-    passer.read(BLOCK).await;
+    let (topic, began) = (user.topic.clone(), user.after.clone());
+    user.append(BLOCK).await;
+    user.read(BLOCK).await;
     let read = async |log: &Cassandra| {
-        let want = Want { shard: 0, after: began.clone(), limit: BLOCK };
+        let want = ReadRequest { shard: 0, after: began.clone(), limit: BLOCK };
         assert!(!log.read(&topic, &[want]).await.unwrap()[0].messages.is_empty());
     };
-    let block = middle(async || way.cost(read(&passer.log)).await).await;
-    let opening = middle(async || {
-        let fresh = way.open(namespace).await;
-        way.cost(read(&fresh)).await
+    let block = median(async || proxy.cost(read(&user.log)).await).await;
+    let opening = median(async || {
+        let fresh = proxy.open(namespace).await;
+        proxy.cost(read(&fresh)).await
     })
     .await;
-    let counting = middle(async || {
-        let fresh = way.open(namespace).await;
+    let counting = median(async || {
+        let fresh = proxy.open(namespace).await;
         let count = async {
             let backlog = fresh.backlog(&topic, &[(0, began.clone())]).await.unwrap();
             assert_eq!(backlog.ready, [BLOCK as u64]);
         };
-        way.cost(count).await
+        proxy.cost(count).await
     })
     .await;
-    let ends = middle(async || {
+    let ends = median(async || {
         let find = async {
-            passer.log.positions(&topic, Timestamp::LATEST).await.unwrap();
+            user.log.positions(&topic, Timestamp::LATEST).await.unwrap();
         };
-        way.cost(find).await
+        proxy.cost(find).await
     })
     .await;
     vec![
@@ -203,28 +206,28 @@ async fn a_long_topic_costs_as_much_as_a_new_one() {
     let Some(url) = server_for("a_long_topic_costs_as_much_as_a_new_one") else { return };
     let wanted: Option<usize> =
         std::env::var("SAWMILL_TEST_LONG_MESSAGES").ok().and_then(|text| text.parse().ok());
-    let (namespace, way, env) = (namespace(), Way::to(&url).await, Env::system());
-    let log = way.open(&namespace).await;
+    let (namespace, proxy, env) = (namespace(), CountingProxy::to(&url).await, Env::system());
+    let log = proxy.open(&namespace).await;
     let spec = TopicSpec { shards: 1, ..TopicSpec::new("orders".parse().unwrap()) };
     let topic = log.create_topic(&spec).await.unwrap();
-    let mut passer = Passer { log, topic, after: Position::default() };
-    // What opens a store reads back what is in the settle window. So where times are compared the window is as full before as after, and
-    // else it is empty.
+    let mut user = Client { log, topic, after: Position::default() };
+    // Opening a store reads back the settle window. When times are compared, the window must be as full
+    // before as after; otherwise it must be empty.
     let (few, many) = wanted.map_or((1_000, 10_000), |many| (5_000, many));
     let began = env.now();
-    passer.pass(few).await;
+    user.pass(few).await;
     while wanted.is_some() && env.now().since(began) < SETTLED {
-        passer.pass(1_000).await;
+        user.pass(1_000).await;
     }
     let settle = async || match wanted {
         Some(_) => (),
         None => env.sleep(SETTLED).await,
     };
     settle().await;
-    let first = measure(&way, &namespace, &mut passer).await;
-    passer.pass(many).await;
+    let first = measure(&proxy, &namespace, &mut user).await;
+    user.pass(many).await;
     settle().await;
-    let last = measure(&way, &namespace, &mut passer).await;
+    let last = measure(&proxy, &namespace, &mut user).await;
     for ((what, first), (_, last)) in first.iter().zip(&last) {
         eprintln!("{what}: {first:.2?}, and {last:.2?} after {many} messages");
     }

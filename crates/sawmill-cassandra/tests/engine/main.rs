@@ -1,12 +1,12 @@
-//! What is Cassandra's own, in one program: each is linked with the whole engine.
+//! The tests of Cassandra alone, in one program: each program would link the whole engine.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod conformance;
 mod late;
 mod long;
-mod lost;
+mod lost_answers;
 mod pair;
 mod queue;
+mod refusals;
 #[path = "../support/mod.rs"]
 mod support;
-mod unfit;

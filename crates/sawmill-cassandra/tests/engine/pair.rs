@@ -1,10 +1,10 @@
-//! Messages on Cassandra, and the ledger in ZooKeeper: the setting of the second note.
+//! Messages in Cassandra and the ledger in ZooKeeper.
 
 use crate::support::server_for;
 use sawmill::Sawmill;
-use sawmill::env::Env;
 use sawmill_cassandra::CassandraEngine;
 use sawmill_conformance::pair::all_is_worked;
+use sawmill_engine::runtime::Env;
 use sawmill_zookeeper::ZookeeperEngine;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -15,7 +15,7 @@ async fn the_ledger_may_be_in_zookeeper() {
         let why = "SAWMILL_TEST_ZOOKEEPER names no server; `cargo xtask engines up zookeeper` starts one";
         return sawmill_conformance::skipped("the_ledger_may_be_in_zookeeper", why);
     };
-    let namespace = format!("pair-{:016x}", Env::system().dice().roll());
+    let namespace = format!("pair-{:016x}", Env::system().rng().next_u64());
     all_is_worked(async || {
         let options = Sawmill::options().engine(CassandraEngine).engine(ZookeeperEngine);
         options.namespace(&namespace).ledger(&ledger).open(&url).await.unwrap()

@@ -1,4 +1,4 @@
-//! The note on a time-ordered queue on Cassandra, behaviour by behaviour.
+//! The requirements of a time-ordered queue on Cassandra, behaviour by behaviour.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use crate::support::{eventually, namespace, server_for, with_keyspace};
 use futures_util::future::{join_all, try_join_all};
-use sawmill::clock::Timestamp;
-use sawmill::engine::Namespace;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
-use sawmill::log::{Block, Log, Position, Record, Span, Want};
-use sawmill::topic::TopicSpec;
-use sawmill::{Context, GroupStatus, Message, MessageId, Push, Sawmill, Topic};
+use sawmill::admin::GroupStatus;
+use sawmill::{Context, Message, MessageId, Push, Sawmill, Timestamp, TopicSpec};
 use sawmill_cassandra::{Cassandra, CassandraEngine};
 use sawmill_conformance::behaviours::support::group_is;
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{
+    Block, Commit, EntryKey, Ledger, Log, Namespace, Position, ReadRequest, Record, Span, Write,
+};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::statement::unprepared::Statement;
@@ -28,10 +28,10 @@ async fn store(url: &str, namespace: &Namespace) -> Cassandra {
     Cassandra::open(&url.parse().unwrap(), namespace).await.unwrap()
 }
 
-/// The driver alone.
+/// A session of the driver, without the engine.
 async fn driver(url: &str) -> Session {
     let (_, place) = url.split_once("//").unwrap();
-    // Traces are written when the server has time for it.
+    // The server writes traces with a delay.
     let (often, pause) = (std::num::NonZeroU32::new(500).unwrap(), Duration::from_millis(20));
     SessionBuilder::new()
         .known_node(place.split_once('/').unwrap().0)
@@ -44,7 +44,7 @@ async fn driver(url: &str) -> Session {
 
 fn message(text: impl Into<String>) -> Message {
     let env = Env::system();
-    let random = u128::from(env.dice().roll()) << 64 | u128::from(env.dice().roll());
+    let random = u128::from(env.rng().next_u64()) << 64 | u128::from(env.rng().next_u64());
     Message {
         id: MessageId::from_u128(random),
         key: None,
@@ -71,7 +71,7 @@ async fn c1_producers_are_parallel_and_uncoordinated() {
         *noted.lock().unwrap().entry(context.message().id).or_default() += 1;
         async {}
     };
-    let worker = mill.worker("orders").slots(8).start(handler).await.unwrap();
+    let worker = mill.worker("orders").concurrency(8).start(handler).await.unwrap();
     let mills = join_all((0..8).map(|_| open(&url, &namespace))).await;
     let pushes = mills.iter().enumerate().map(|(number, mill)| async move {
         let mut ids = Vec::new();
@@ -88,15 +88,15 @@ async fn c1_producers_are_parallel_and_uncoordinated() {
     assert!(ids.iter().all(|id| run.get(id) == Some(&1)), "each is run once");
 }
 
-/// Messages, retries, due times, several groups: and no read of the log has met anything that was deleted.
+/// Runs messages, retries, delays and several groups, and checks that no read of the log has met a tombstone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c2_nothing_is_deleted_and_every_row_expires() {
     let Some(url) = server_for("c2") else { return };
-    let keyspace = format!("sawmill_c2_{:08x}", Env::system().dice().roll() as u32);
+    let keyspace = format!("sawmill_c2_{:08x}", Env::system().rng().next_u64() as u32);
     let url = with_keyspace(&url, &keyspace);
     let namespace = namespace();
     let mill = open(&url, &namespace).await;
-    // Nothing has to be kept once it is done.
+    // Finished messages need not be kept.
     let retention = Duration::from_millis(1);
     mill.create_topic_with(&TopicSpec { retention, ..spec("orders", 4) }).await.unwrap();
     let mut workers = Vec::new();
@@ -107,7 +107,7 @@ async fn c2_nothing_is_deleted_and_every_row_expires() {
                 false => Ok(()),
             }
         };
-        workers.push(mill.worker("orders").group(group).slots(4).start(handler).await.unwrap());
+        workers.push(mill.worker("orders").group(group).concurrency(4).start(handler).await.unwrap());
     }
     mill.push_many("orders", (0..500).map(|n| format!("now {n}"))).await.unwrap();
     mill.push_many("orders", (0..20).map(|n| format!("fails {n}"))).await.unwrap();
@@ -120,8 +120,8 @@ async fn c2_nothing_is_deleted_and_every_row_expires() {
     for worker in workers {
         worker.stop().await;
     }
-    // All of it is done by everybody and old enough: even so nothing is deleted.
-    mill.trim("orders").await.unwrap();
+    // All messages are done by all groups and old enough, yet nothing is deleted.
+    mill.admin().trim("orders").await.unwrap();
     let log = store(&url, &namespace).await;
     let topic = log.topic(&"orders".parse().unwrap()).await.unwrap().unwrap();
     let ends = log.positions(&topic, Timestamp::LATEST).await.unwrap();
@@ -144,12 +144,12 @@ async fn c2_nothing_is_deleted_and_every_row_expires() {
         "{} rows, {reads} reads of the log, {most} or less the most tombstones that one has met",
         rows.len()
     );
-    // The server counts one and none alike: a trace tells.
+    // The server counts one tombstone and none alike; a trace distinguishes them.
     assert!(*reads > 50 && *most <= 1.0, "{met:?}");
     let mut traced = Statement::new(format!("SELECT at FROM {keyspace}.log"));
     traced.set_tracing(true);
     let trace = session.query_unpaged(traced, ()).await.unwrap().tracing_id().unwrap();
-    // The server writes the steps of a trace when it has answered, one after the other.
+    // The server writes the steps of a trace after it has answered, one by one.
     let mut counted = Vec::new();
     eventually("the trace counts tombstones", async || {
         let trace = session.get_tracing_info(&trace).await.unwrap();
@@ -176,7 +176,7 @@ async fn c2_what_nobody_reads_in_time_expires_and_the_queue_goes_on() {
     };
     let mut after = Position::default();
     let mut read = async || {
-        let want = Want { shard: 0, after: after.clone(), limit: 10 };
+        let want = ReadRequest { shard: 0, after: after.clone(), limit: 10 };
         let block = log.read(&topic, &[want]).await.unwrap().remove(0);
         after = block.end;
         block
@@ -213,18 +213,18 @@ async fn c6_c11_a_lock_is_conditional_and_renewing_never_takes_anothers() {
         value: value.map(Into::into),
     };
     let Commit::Done(first) = one.commit(write(None, Some("one"))).await.unwrap() else {
-        panic!("it is free")
+        panic!("a free lock can be taken")
     };
     assert_eq!(two.commit(write(None, Some("two"))).await.unwrap(), Commit::Conflict);
     let Commit::Done(renewed) = one.commit(write(Some(first), Some("one"))).await.unwrap() else {
-        panic!("it is its own")
+        panic!("the holder can renew its lock")
     };
-    // The second has seen the first version, and takes the lock only if it was not renewed.
+    // The second store has seen the first version, and takes the lock only if it was not renewed.
     assert_eq!(two.commit(write(Some(first), Some("two"))).await.unwrap(), Commit::Conflict);
     let Commit::Done(taken) = two.commit(write(Some(renewed), Some("two"))).await.unwrap() else {
-        panic!("not renewed")
+        panic!("a lock that was not renewed can be taken")
     };
-    // Who comes back too late renews nothing.
+    // A renewal that comes too late is refused.
     assert_eq!(one.commit(write(Some(renewed), Some("one"))).await.unwrap(), Commit::Conflict);
     assert_eq!(&one.get(&key).await.unwrap().unwrap().value[..], b"two");
     assert!(matches!(two.commit(write(Some(taken), None)).await.unwrap(), Commit::Done(_)));
@@ -235,10 +235,10 @@ async fn c6_c11_a_lock_is_conditional_and_renewing_never_takes_anothers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c10_initialising_again_keeps_the_state() {
     let Some(url) = server_for("c10") else { return };
-    let keyspace = format!("sawmill_c10_{:08x}", Env::system().dice().roll() as u32);
+    let keyspace = format!("sawmill_c10_{:08x}", Env::system().rng().next_u64() as u32);
     let url = with_keyspace(&url, &keyspace);
     let namespace = namespace();
-    // Several make it at once, and afterwards each of them makes the topic.
+    // Several processes create the keyspace at once, and then each creates the topic.
     let mills = join_all((0..4).map(|_| open(&url, &namespace))).await;
     let made = try_join_all(mills.iter().map(|mill| mill.create_topic("orders"))).await.unwrap();
     assert!(made.windows(2).all(|pair| pair[0] == pair[1]), "{made:?}");
@@ -266,7 +266,7 @@ async fn c12_shard_count_and_time_granularity_belong_to_the_topic() {
     let namespace = namespace();
     let fine = store(&format!("{url}&bucket=1s"), &namespace).await;
     let topic = fine.create_topic(&spec("fine", 2)).await.unwrap();
-    // Whoever opens it later goes by what it was made with.
+    // A store that is opened later uses the settings with which the topic was created.
     let coarse = store(&format!("{url}&bucket=1h"), &namespace).await;
     let other = coarse.create_topic(&spec("coarse", 5)).await.unwrap();
     assert_eq!(coarse.create_topic(&spec("fine", 2)).await.unwrap(), topic);
@@ -283,7 +283,7 @@ async fn c12_shard_count_and_time_granularity_belong_to_the_topic() {
             for shard in 0..shards {
                 let (mut texts, mut after) = (Vec::new(), Position::default());
                 while texts.len() < 4 {
-                    let want = Want { shard, after: after.clone(), limit: 10 };
+                    let want = ReadRequest { shard, after: after.clone(), limit: 10 };
                     let block = handle.read(topic, &[want]).await.unwrap().remove(0);
                     assert!(!block.messages.is_empty(), "{texts:?}");
                     texts.extend(block.messages.iter().map(|message| message.payload.clone()));
@@ -306,7 +306,7 @@ async fn c12_shard_count_and_time_granularity_belong_to_the_topic() {
     assert!(buckets["fine"] >= 3 && buckets["coarse"] <= 2, "{buckets:?}");
 }
 
-/// The order of a shard lies in several partitions when it is long.
+/// A long order spans several partitions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_order_is_read_through_every_handle() {
     const MANY: usize = 1030;
@@ -318,7 +318,7 @@ async fn a_long_order_is_read_through_every_handle() {
     let (mut after, mut spans) = (Position::default(), Vec::new());
     for n in 0..MANY {
         log.append(&topic, env.wall(), vec![Record::once(0, message(n.to_string()))]).await.unwrap();
-        let want = Want { shard: 0, after: after.clone(), limit: 10 };
+        let want = ReadRequest { shard: 0, after: after.clone(), limit: 10 };
         let block = log.read(&topic, &[want]).await.unwrap().remove(0);
         assert_eq!(block.messages.len(), 1, "what is acknowledged is read");
         after = block.end;
@@ -327,7 +327,7 @@ async fn a_long_order_is_read_through_every_handle() {
     let fresh = store(&url, &namespace).await;
     let (mut after, mut texts) = (Position::default(), Vec::new());
     while texts.len() < MANY {
-        let want = Want { shard: 0, after: after.clone(), limit: 100 };
+        let want = ReadRequest { shard: 0, after: after.clone(), limit: 100 };
         let block = fresh.read(&topic, &[want]).await.unwrap().remove(0);
         assert!(!block.messages.is_empty(), "{} of {MANY}", texts.len());
         texts.extend(block.messages.into_iter().map(|message| message.payload));
@@ -342,7 +342,7 @@ async fn a_long_order_is_read_through_every_handle() {
     assert_eq!(backlog.ready, [MANY as u64, 0]);
 }
 
-/// Appends one message and reads it, so often: each has a segment of its own.
+/// Appends and reads messages one by one, so that each has a segment of its own.
 async fn one_by_one(log: &Cassandra, topic: &Topic, numbers: Range<usize>) -> (Position, Vec<Span>) {
     let mut after = log.positions(topic, Timestamp::LATEST).await.unwrap().remove(0);
     let mut spans = Vec::new();
@@ -361,7 +361,7 @@ async fn append(log: &Cassandra, topic: &Topic, record: Record) {
 }
 
 async fn read_after(log: &Cassandra, topic: &Topic, after: &Position) -> Block {
-    let want = Want { shard: 0, after: after.clone(), limit: 10 };
+    let want = ReadRequest { shard: 0, after: after.clone(), limit: 10 };
     log.read(topic, &[want]).await.unwrap().remove(0)
 }
 
@@ -384,17 +384,17 @@ async fn a_handle_that_was_left_far_behind_reads_on_at_once() {
     }
     let (after, spans) = one_by_one(&log, &topic, 1..MANY).await;
     append(&log, &topic, Record::once(0, message("new"))).await;
-    // Not after a while, and not by saying meanwhile that there is nothing.
+    // The first read returns it, without an empty block before.
     assert_eq!(texts(&read_after(&reads, &topic, &after).await), ["new"]);
     let again = rereads.reread(&topic, 0, &spans[MANY - 2]).await.unwrap();
     assert_eq!(again[0].payload, (MANY - 1).to_string());
     assert_eq!(counts.backlog(&topic, &[(0, after)]).await.unwrap().ready, [1]);
-    // Nor does one who has it all before it stop where a part of the order ends.
+    // A reader that starts at the beginning does not stop where a chapter ends.
     let whole: Vec<String> = (0..MANY).map(|n| n.to_string()).chain(["new".to_owned()]).collect();
     assert_eq!(all(&url, &namespace, &topic).await, whole);
 }
 
-/// What lay between has expired: the whole part of the order in which the handle was.
+/// The rest of the chapter in which the handle was has expired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handle_that_missed_what_has_expired_reads_on() {
     const MANY: usize = 1010;
@@ -416,8 +416,12 @@ async fn a_handle_that_missed_what_has_expired_reads_on() {
     );
     driver(&url).await.query_unpaged(expire, (&topic.uid,)).await.unwrap();
     append(&log, &topic, Record::once(0, message("new"))).await;
-    assert_eq!(texts(&read_after(&ahead, &topic, &after).await), ["new"], "who goes on where others are");
-    // Who goes on where it was itself. The first segment of the next part has the number 1000.
+    assert_eq!(
+        texts(&read_after(&ahead, &topic, &after).await),
+        ["new"],
+        "the handle that reads on where others are"
+    );
+    // Read on where this handle was. The first segment of the next chapter has the number 1000.
     let (mut came, mut place) = (Vec::new(), first);
     eventually("what is new is read", async || {
         let block = read_after(&behind, &topic, &place).await;
@@ -434,7 +438,7 @@ fn keyspace_of(url: &str) -> String {
     url.rsplit_once('/').unwrap().1.split('?').next().unwrap().to_owned()
 }
 
-/// All that a shard says, from its beginning.
+/// Reads the texts of all messages in a shard, from its beginning.
 async fn all(url: &str, namespace: &Namespace, topic: &Topic) -> Vec<String> {
     let log = store(url, namespace).await;
     let (mut after, mut said) = (Position::default(), Vec::new());
@@ -453,7 +457,7 @@ async fn all(url: &str, namespace: &Namespace, topic: &Topic) -> Vec<String> {
 struct Between {
     is_written: bool,
     is_read: bool,
-    /// Others have read on, until nothing could come any more from before.
+    /// Others have read on until the window was past it.
     is_passed: bool,
 }
 
@@ -465,7 +469,7 @@ async fn repeat_late(url: &str, between: Between) {
     let topic = log.create_topic(&spec("orders", 1)).await.unwrap();
     let once = Record::repeatable(&topic, message("once"));
     append(&log, &topic, once.clone()).await;
-    // It was acknowledged: as if it had not been.
+    // Remove the acknowledgement.
     let sures = format!("DELETE FROM {keyspace}.sures WHERE topic = ? AND id = ?");
     let id = once.message.id.as_u128().to_be_bytes().to_vec();
     session.query_unpaged(sures, (&topic.uid, id)).await.unwrap();
@@ -505,7 +509,8 @@ async fn repeat_late(url: &str, between: Between) {
     assert_eq!(backlog.ready, [came.len() as u64], "{between:?}");
 }
 
-/// Whether it had been written or not, and whether somebody has read it or read past it, there is one message in the end.
+/// One message remains, whether or not the first push was written, and whether readers have read it or passed
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_of_unknown_outcome_that_is_repeated_late_adds_one_message() {
     let test = "a_push_of_unknown_outcome_that_is_repeated_late_adds_one_message";
@@ -521,7 +526,7 @@ async fn a_push_of_unknown_outcome_that_is_repeated_late_adds_one_message() {
     join_all(cases.map(|case| repeat_late(&url, case))).await;
 }
 
-/// More than one look finds.
+/// More messages than one promotion moves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_does_all_that_is_due() {
     const MANY: u64 = 1300;
@@ -531,10 +536,10 @@ async fn a_drain_does_all_that_is_due() {
     let later = (0..MANY).map(|n| Push::new(n.to_string()).after(Duration::from_millis(1500)));
     mill.push_many("orders", later).await.unwrap();
     Env::system().sleep(Duration::from_secs(2)).await;
-    let worker = mill.worker("orders").slots(16).start(async |_: Context| ()).await.unwrap();
+    let worker = mill.worker("orders").concurrency(16).start(async |_: Context| ()).await.unwrap();
     worker.drained().await;
     worker.stop().await;
-    assert_eq!(mill.status("orders", "default").await.unwrap().done, MANY);
+    assert_eq!(mill.admin().status("orders", "default").await.unwrap().done, MANY);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,15 +1,15 @@
-//! The store that behaviours are shown on: a namespace of Cassandra.
+//! The store for the behaviour tests: a namespace of Cassandra.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill::{OpenOptions, Sawmill};
 use sawmill_cassandra::CassandraEngine;
 use sawmill_conformance::behaviours::{TestStore, unused_namespace};
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 
 use crate::server::server;
 
-/// A namespace that one test has to itself.
+/// A namespace for one test.
 pub(crate) struct OnServer {
     namespace: Namespace,
 }
@@ -34,7 +34,7 @@ impl TestStore for OnServer {
     fn namespace(&self) -> Namespace {
         self.namespace.clone()
     }
-    async fn seams(&self) -> Store {
+    async fn seams(&self) -> OpenedStore {
         CassandraEngine.open(&self.url().parse().unwrap(), &self.namespace).await.unwrap()
     }
 }

@@ -1,15 +1,15 @@
-//! What the tests of this engine share: the node that they talk to.
+//! Shared by the tests of this engine: the node that they use.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use sawmill::engine::Namespace;
-use sawmill::env::Env;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::Namespace;
 use tokio::runtime::{Builder, Runtime};
 
-/// Where `cargo xtask engines up` has started a node.
+/// Holds the URL of a node that `cargo xtask engines up` has started.
 const VARIABLE: &str = "SAWMILL_TEST_CASSANDRA";
 
 /// The URL of the node, or why there is none.
@@ -18,24 +18,24 @@ pub(crate) fn server() -> Result<String, String> {
     url.ok_or_else(|| format!("{VARIABLE} names no node; `cargo xtask engines up cassandra` starts one"))
 }
 
-/// The URL of the node for this test. Without one the test is skipped, visibly.
+/// The URL of the node for this test. Without a node the test is skipped, visibly.
 pub(crate) fn server_for(test: &str) -> Option<String> {
     server().map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
 }
 
-/// A namespace that nobody else has.
+/// A new namespace.
 pub(crate) fn namespace() -> Namespace {
-    format!("t-{:016x}", Env::system().dice().roll()).parse().unwrap()
+    format!("t-{:016x}", Env::system().rng().next_u64()).parse().unwrap()
 }
 
-/// The same URL with another keyspace.
+/// The URL with another keyspace.
 pub(crate) fn with_keyspace(url: &str, keyspace: &str) -> String {
     let (way, settings) = url.split_once('?').unwrap_or((url, ""));
     let (nodes, _) = way.rsplit_once('/').unwrap();
     format!("{nodes}/{keyspace}?{settings}")
 }
 
-/// Asks again and again until the answer is yes.
+/// Waits until the condition holds.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let env = Env::system();
     let began = env.now();
@@ -45,7 +45,7 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
     }
 }
 
-/// Opens a store on a runtime that outlives the test that uses it.
+/// Runs a future on a runtime that outlives the test.
 pub(crate) fn elsewhere<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     static RUNTIME: LazyLock<Runtime> =
         LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());

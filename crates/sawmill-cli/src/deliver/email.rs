@@ -1,4 +1,4 @@
-//! `sawmill deliver email`: each message is sent by SMTP.
+//! `sawmill deliver email`: sends each message as an e-mail by SMTP.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -6,36 +6,39 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::TlsParameters;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Outcome};
 
 use super::WorkArgs;
-use super::letter::Letters;
+use super::composer::Composer;
 use super::mailbox::mailboxes;
-use super::postman::{Postman, Refusal, Way};
 use super::secret::Secret;
+use super::smtp::{SendError, SmtpSender, TlsMode};
 use crate::failure::Failure;
 
 pub(super) const HELP: &str = "\
-The payload is the text of the e-mail, in UTF-8. Headers of the message:
-  to                 to whom it goes, as a@example.org, Bea <b@example.org>; needed without --to
-  subject            its subject; needed without --subject
-With --json-payload the payload is an object, whose fields are stronger than the headers:
+The payload is the text of the e-mail, in UTF-8. These headers of the message are used:
+  to                 the recipients, as a@example.org, Bea <b@example.org>; required without --to
+  subject            the subject; required without --subject
+With --json-payload the payload is an object, whose fields take precedence over the headers:
   {\"to\": \"a@example.org\" or [...], \"subject\": \"...\", \"text\": \"...\", \"html\": \"...\"}
-With text and html both, the reader's program chooses.
+With both text and html, the mail program of the recipient chooses.
 
-With --to all e-mails go there, whatever a message says. Without it, whoever may push may write to
-anybody in your name.
+With --to all e-mails go to these addresses, whatever the messages name. Without it, anybody who can
+push can send e-mail to anybody in your name.
 
-The Message-ID is <ID@DOMAIN>, with the id of the message and the domain of --from: the same if it
-is sent again, which happens if a worker dies between the server's answer and its own note of it.
+The Message-ID is <ID@DOMAIN>, with the id of the message and the domain of --from. It stays
+the same if an e-mail is sent again. That happens if a worker dies after the server has accepted an
+e-mail and before the worker has recorded that.
 
-Answers of the server: 4xx and trouble on the way are tried again; 5xx to a recipient or to the
-text makes it a dead letter with what was said, and so does an address that is not ASCII where the
-server cannot take such (SMTPUTF8). If it refuses us before that (our address, user and password,
-whom e-mails are from), or cannot encrypt (STARTTLS), no message is at fault: the worker stops, and
-all messages stay; but with at-most-once, those that it had begun become dead letters. Some servers
-refuse us only at the recipient, and then the message is a dead letter.
+4xx replies and connection failures are retried. A 5xx reply to a recipient or to the text makes the
+message a dead letter with the reply as its reason. So does an address that is not ASCII, if the
+server does not support SMTPUTF8.
+
+If the server refuses the client before that (its address, user, password or sender) or does not
+support STARTTLS, no message is at fault: the worker stops, and all messages stay. With at-most-once
+the messages that it had started become dead letters. Some servers refuse the client only at the
+recipient; then the message becomes a dead letter.
 
 Examples:
   sawmill deliver email mails --server smtp.example.org --from 'Mill <mill@example.org>' \\
@@ -46,7 +49,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The topics to deliver, the first one having priority
+    /// The topics to deliver. The first has the highest priority
     #[arg(required = true, value_name = "TOPIC")]
     pub(super) topics: Vec<String>,
     #[command(flatten)]
@@ -61,50 +64,50 @@ struct EmailArgs {
     /// The host of the SMTP server
     #[arg(long, value_name = "HOST")]
     server: String,
-    /// Its port [default: 587 for starttls, 465 for implicit, 25 for none]
+    /// The port of the SMTP server [default: 587 for starttls, 465 for implicit, 25 for none]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// How the way to it is encrypted
+    /// The encryption of the connection
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Encryption::Starttls)]
     tls: Encryption,
-    /// The user at the server
+    /// The user name for the server
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// The variable of the environment with the user's password
+    /// The environment variable with the password
     #[arg(long, value_name = "VARIABLE", conflicts_with = "password_file")]
     password_env: Option<String>,
-    /// The file with the user's password
+    /// The file with the password
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Whom e-mails are from, as mill@example.org or 'Mill <mill@example.org>'
+    /// The sender, as mill@example.org or 'Mill <mill@example.org>'
     #[arg(long, value_name = "ADDRESS")]
     from: String,
-    /// To whom all e-mails go [default: as each message says]
+    /// The recipients of all e-mails [default: those that each message names]
     #[arg(long, value_name = "ADDRESSES")]
     to: Option<String>,
-    /// The subject of messages that have none
+    /// The subject of messages without one
     #[arg(long, value_name = "TEXT")]
     subject: Option<String>,
-    /// Payloads are JSON objects with to, subject, text and html
+    /// Parse payloads as JSON objects with to, subject, text and html
     #[arg(long)]
     json_payload: bool,
 }
 
-/// How the way to a server is encrypted.
+/// The encryption of the connection to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Encryption {
-    /// It begins in the clear, and nothing is said before it is encrypted (STARTTLS)
+    /// Connect unencrypted and encrypt before anything else is sent (STARTTLS)
     Starttls,
-    /// From the beginning
+    /// Connect encrypted
     Implicit,
-    /// Not at all
+    /// Do not encrypt
     None,
 }
 
-/// How messages are sent.
+/// Sends messages as e-mails.
 pub(crate) struct Email {
-    letters: Letters,
-    postman: Postman,
+    composer: Composer,
+    sender: SmtpSender,
 }
 
 impl Email {
@@ -117,37 +120,39 @@ impl Email {
                 "--subject has a line break or another sign in it that no header may have",
             ));
         }
-        let letters = Letters {
+        let composer = Composer {
             from: args.from.parse().map_err(of("--from"))?,
             to: args.to.as_deref().map(mailboxes).transpose().map_err(of("--to"))?,
             subject,
             json: args.json_payload,
         };
-        Ok(Self { letters, postman: postman(args)? })
+        Ok(Self { composer, sender: sender(args)? })
     }
 
-    /// Sends a message.
+    /// Sends a message and returns its outcome.
     pub(super) async fn deliver(&self, env: &Env, context: &Context) -> Outcome {
-        let letter = match self.letters.compose(context.message()) {
-            Ok(letter) => letter,
+        let mail = match self.composer.compose(context.message()) {
+            Ok(mail) => mail,
             Err(reason) => return Outcome::dead(reason),
         };
-        match self.postman.send(env, &letter).await {
+        match self.sender.send(env, &mail).await {
             Ok(()) => Outcome::Done,
-            Err(Refusal::Later(why)) => Outcome::retry(format!("the SMTP server did not take it: {why}")),
-            Err(Refusal::OfLetter(why)) => Outcome::dead(format!("the SMTP server refuses it: {why}")),
-            Err(Refusal::Foreign) => {
-                let why = "this SMTP server takes no addresses that are not ASCII (SMTPUTF8)";
-                if self.letters.have_foreign_addresses() { Outcome::stop(why) } else { Outcome::dead(why) }
+            Err(SendError::Temporary(why)) => {
+                Outcome::retry(format!("the SMTP server did not take it: {why}"))
             }
-            Err(Refusal::OfUs(why)) => Outcome::stop(format!(
+            Err(SendError::Message(why)) => Outcome::dead(format!("the SMTP server refuses it: {why}")),
+            Err(SendError::NeedsSmtpUtf8) => {
+                let why = "this SMTP server takes no addresses that are not ASCII (SMTPUTF8)";
+                if self.composer.needs_smtputf8() { Outcome::stop(why) } else { Outcome::dead(why) }
+            }
+            Err(SendError::Sender(why)) => Outcome::stop(format!(
                 "this SMTP server takes no e-mail from us (check user and password, --tls and --from): {why}"
             )),
         }
     }
 }
 
-fn postman(args: &EmailArgs) -> Result<Postman, Failure> {
+fn sender(args: &EmailArgs) -> Result<SmtpSender, Failure> {
     let password = Secret {
         name: "password",
         variable: args.password_env.as_deref(),
@@ -159,7 +164,7 @@ fn postman(args: &EmailArgs) -> Result<Postman, Failure> {
         (Some(_), None) => {
             return Err(Failure::usage("--user needs its password: give --password-file or --password-env"));
         }
-        (None, Some(_)) => return Err(Failure::usage("whose is the password? give --user")),
+        (None, Some(_)) => return Err(Failure::usage("a password needs a user: give --user")),
     };
     if args.server.is_empty()
         || args.server.contains(|sign: char| sign.is_whitespace() || "/@".contains(sign))
@@ -171,22 +176,22 @@ fn postman(args: &EmailArgs) -> Result<Postman, Failure> {
     }
     if args.tls == Encryption::None && credentials.is_some() && !is_near(&args.server) {
         return Err(Failure::usage(
-            "--tls none would send the password for all to read: use starttls or implicit, or no --user",
+            "--tls none would send the password unencrypted: use starttls or implicit, or no --user",
         ));
     }
     let parameters = || {
         TlsParameters::new(args.server.clone())
             .map_err(|error| Failure::usage(format!("--server {}: {error}", args.server)))
     };
-    let (way, port) = match args.tls {
-        Encryption::Starttls => (Way::Starttls(parameters()?), 587),
-        Encryption::Implicit => (Way::Implicit(parameters()?), 465),
-        Encryption::None => (Way::Open, 25),
+    let (tls, port) = match args.tls {
+        Encryption::Starttls => (TlsMode::Starttls(parameters()?), 587),
+        Encryption::Implicit => (TlsMode::Implicit(parameters()?), 465),
+        Encryption::None => (TlsMode::Open, 25),
     };
-    Ok(Postman::new(args.server.clone(), args.port.unwrap_or(port), way, credentials))
+    Ok(SmtpSender::new(args.server.clone(), args.port.unwrap_or(port), tls, credentials))
 }
 
-/// True if this host is this machine.
+/// True if the host is this machine.
 fn is_near(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

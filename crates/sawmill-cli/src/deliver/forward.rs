@@ -1,7 +1,7 @@
-//! `sawmill deliver forward`: each message is pushed on.
+//! `sawmill deliver forward`: pushes each message to another topic or store.
 
 use clap::ArgGroup;
-use sawmill::engine::StoreUrl;
+use sawmill::engine::storage::StoreUrl;
 use sawmill::{Context, ErrorKind, Outcome, Push, Sawmill};
 
 use super::WorkArgs;
@@ -14,13 +14,13 @@ pub(super) const USAGE: &str = "\
 sawmill deliver forward [OPTIONS] --to <TOPIC> <TOPIC>...
        sawmill deliver forward [OPTIONS] --to-store <URL> [--to <TOPIC>] <TOPIC>...";
 pub(super) const HELP: &str = "\
-Payload, key and headers are kept; a header forwarded-from says the topic and the id that it had,
-and stands once for each time that it was forwarded. After 16 of them it becomes a dead letter:
-there is a ring.
+Payload, key and headers are kept. Each time a message is forwarded, it gets another forwarded-from
+header with the old topic and id. After 16 of them it becomes a dead letter, as the topics probably
+form a loop.
 
-The new message has an id that follows from the old one and from the topic that it goes to. So if a
-worker dies in between, and another forwards the message again, the target has it once: as long as
-its retention keeps it, and not in Kafka, which cannot tell.
+The id of the new message is derived from the old id and the target topic. If a worker dies and
+another one forwards the message again, the target has it only once, as long as its retention keeps
+it. Kafka cannot detect such duplicates.
 
 Examples:
   sawmill deliver forward orders --to audit --group audit
@@ -30,7 +30,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("target").required(true).multiple(true).args(["to", "to_store", "to_namespace"]))]
 pub(crate) struct Args {
-    /// The topics to deliver, the first one having priority
+    /// The topics to deliver. The first has the highest priority
     #[arg(required = true, value_name = "TOPIC")]
     pub(super) topics: Vec<String>,
     #[command(flatten)]
@@ -42,37 +42,37 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Forward")]
 struct ForwardArgs {
-    /// The topic to push to [default: the one of the same name]
+    /// The topic to push to [default: the topic of the same name]
     #[arg(long, value_name = "TOPIC")]
     to: Option<String>,
-    /// The store to push to, as a URL [default: the same]
+    /// The URL of the store to push to [default: the same store]
     #[arg(long, value_name = "URL", env = "SAWMILL_TO_STORE", hide_env_values = true)]
     to_store: Option<String>,
-    /// The namespace to push to [default: the same]
+    /// The namespace to push to [default: the same namespace]
     #[arg(long, value_name = "NAME")]
     to_namespace: Option<String>,
 }
 
-/// Says where a message comes from.
+/// The header with the origin of a forwarded message.
 const FROM: &str = "forwarded-from";
-/// How often a message may be forwarded.
+/// The largest number of times that a message may be forwarded.
 const MOST: usize = 16;
 
-/// How messages are pushed on.
+/// Forwards messages.
 pub(crate) struct Forward {
     target: Sawmill,
-    /// If not the topic of the same name.
+    /// The target topic; none means the topic of the same name.
     to: Option<String>,
 }
 
 impl Forward {
-    /// Opens the store to push to, and makes its topics if they are missing and may be made.
+    /// Opens the target store, and creates missing topics if `creates` is set.
     pub(super) async fn open(args: &Args, session: &Session, creates: bool) -> Result<Self, Failure> {
         let (topics, args) = (&args.topics, &args.forward);
         let here = StoreSettings::of(&session.globals, &session.file);
         let there = StoreSettings {
             store: args.to_store.clone().unwrap_or_else(|| here.store.clone()),
-            // Where the messages are the same, the ledger is.
+            // The same store has the same ledger.
             ledger: here.ledger.clone().filter(|_| args.to_store.is_none()),
             namespace: args.to_namespace.clone().or_else(|| here.namespace.clone()),
         };
@@ -99,16 +99,17 @@ impl Forward {
         Ok(Self { target, to: args.to.clone() })
     }
 
-    /// Pushes a message on.
+    /// Pushes a message to the target and returns its outcome.
     pub(super) async fn deliver(&self, context: &Context) -> Outcome {
         let headers = context.headers();
         if headers.iter().filter(|(name, _)| *name == FROM).count() >= MOST {
             return Outcome::dead(format!(
-                "it was forwarded {MOST} times: its headers {FROM} show by which topics, and whether they make a ring"
+                "it was forwarded {MOST} times: its {FROM} headers list the topics; check whether they form a loop"
             ));
         }
         let to = self.to.as_deref().unwrap_or(context.topic());
-        // The topic is in it, as it may be forwarded to several topics of one store, each of which has a message of its own.
+        // The topic is part of the derived id, as a message may be forwarded to several topics of one store.
+        // Each copy needs its own id.
         let mut push =
             Push::new(context.payload().clone()).follows(context.id(), &format!("forward to {to}"));
         if let Some(key) = context.key() {
@@ -120,7 +121,7 @@ impl Forward {
         push = push.header(FROM, format!("{} {}", context.topic(), context.id()));
         match self.target.push(to, push).await {
             Ok(_) => Outcome::Done,
-            // What it is will not change: another engine, with other limits, refuses it.
+            // A retry cannot help: the target engine has other limits.
             Err(error)
                 if matches!(
                     error.kind(),

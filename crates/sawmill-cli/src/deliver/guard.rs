@@ -1,7 +1,8 @@
-//! Where a URL may lead to. Whoever may push may name a URL, and whoever has a domain may have its name say any address: so the
-//! addresses are looked at, and not the name, and what is connected to is what was looked at.
+//! Checks which addresses a URL may lead to. Anybody who can push may name a URL, and the owner of a domain
+//! can point its name at any address. So the check looks at the resolved addresses, not at the name, and
+//! connections go only to checked addresses.
 //!
-//! Without more ado only addresses are let through that the whole world can reach.
+//! By default only addresses in the public internet are allowed.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,27 +10,28 @@ use std::str::FromStr;
 
 use url::Host;
 
-/// Which addresses may be connected to.
+/// The addresses that may be connected to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guard {
-    /// This machine and private networks, too.
+    /// Allows this machine and private networks.
     pub(super) lets_private: bool,
-    /// And whatever is in these.
+    /// Allows all addresses in these networks.
     pub(super) networks: Vec<Network>,
 }
 
-/// Who can reach an address.
+/// How far an address is reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    World,
-    /// This machine, or a network of one's own.
+    Public,
+    /// This machine or a private network.
     Private,
-    /// Nobody, or something that answers to its neighbours alone, as the services do that tell machines their passwords.
+    /// Not reachable, or reachable only for neighbours, such as the metadata services of clouds, which hand
+    /// out credentials.
     Special,
 }
 
 impl Guard {
-    /// The addresses of a host that may be connected to, as it is known now; or why there is none.
+    /// Resolves a host and returns its allowed addresses, or why there is none.
     pub(super) async fn look_up(&self, host: &Host<&str>, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
         let found: Vec<SocketAddr> = match host {
             Host::Ipv4(address) => vec![(*address, port).into()],
@@ -55,24 +57,24 @@ impl Guard {
     pub(super) fn permits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         match reach(address) {
-            Reach::World => true,
+            Reach::Public => true,
             Reach::Private if self.lets_private => true,
             _ => self.networks.iter().any(|network| network.contains(address)),
         }
     }
 }
 
-/// True if the whole world can reach this address.
-pub(super) fn is_of_the_world(address: IpAddr) -> bool {
-    reach(address.to_canonical()) == Reach::World
+/// True if this address is in the public internet.
+pub(super) fn is_public(address: IpAddr) -> bool {
+    reach(address.to_canonical()) == Reach::Public
 }
 
-/// Why nothing is connected to.
+/// Why no connection is made.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// Nobody knows the host now.
+    /// The host cannot be resolved now.
     Unknown(String, io::Error),
-    /// It is where this program may not go.
+    /// The address is not allowed.
     Forbidden(String, IpAddr),
 }
 
@@ -95,8 +97,8 @@ fn reach(address: IpAddr) -> Reach {
     }
 }
 
-/// By the registry of special addresses that IANA keeps, and RFC 6598 for what providers share among customers. Some clouds tell their
-/// machines passwords at an address that looks like any other of a private network, or of the world.
+/// Classifies by the IANA registry of special addresses, and RFC 6598 for carrier-grade NAT. Some clouds have
+/// their metadata services at addresses that look private or public.
 fn reach_v4(address: Ipv4Addr) -> Reach {
     match address.octets() {
         // Alibaba Cloud and Azure.
@@ -106,32 +108,32 @@ fn reach_v4(address: Ipv4Addr) -> Reach {
         [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => {
             Reach::Special
         }
-        _ => Reach::World,
+        _ => Reach::Public,
     }
 }
 
 fn reach_v6(address: Ipv6Addr) -> Reach {
     match address.segments() {
-        // Amazon's and Google's, with whatever else they serve beside them.
+        // The metadata services of Amazon and Google, with their neighbouring services.
         [0xfd00, 0xec2, ..] | [0xfd20, 0xce, ..] => Reach::Special,
         [0, 0, 0, 0, 0, 0, 0, 1] | [0xfc00..=0xfdff, ..] => Reach::Private,
-        // What stands for an IPv4 address behind a translator can be reached by whom that can be.
+        // IPv4 addresses behind a NAT64 translator are as reachable as the IPv4 address.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             let [a, b] = high.to_be_bytes();
             let [c, d] = low.to_be_bytes();
             match reach_v4(Ipv4Addr::new(a, b, c, d)) {
-                Reach::World => Reach::World,
+                Reach::Public => Reach::Public,
                 _ => Reach::Special,
             }
         }
-        // Protocols, tunnels through which any IPv4 address can be meant, and documents.
+        // Protocol assignments, tunnels that can embed any IPv4 address, and documentation.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => Reach::Special,
-        [0x2000..=0x3fff, ..] => Reach::World,
+        [0x2000..=0x3fff, ..] => Reach::Public,
         _ => Reach::Special,
     }
 }
 
-/// Addresses that begin alike: `10.0.0.0/8`, `fd00::/8`, or one address.
+/// A network: `10.0.0.0/8`, `fd00::/8`, or a single address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Network {
     first: IpAddr,

@@ -1,4 +1,4 @@
-//! Addresses of e-mail, as people write them and as the headers of e-mails have them.
+//! E-mail addresses, as people write them and as e-mail headers contain them.
 
 use std::str::FromStr;
 
@@ -6,9 +6,9 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use lettre::Address;
 
-use super::letter::check_line;
+use super::composer::check_line;
 
-/// An address, and whose it is.
+/// An address with the name of its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mailbox {
     name: String,
@@ -32,18 +32,18 @@ impl FromStr for Mailbox {
 }
 
 impl Mailbox {
-    /// As it stands in a header.
+    /// Formats the mailbox for a header.
     pub(super) fn written(&self) -> String {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || " -_'".contains(letter);
         match self.name.as_str() {
             "" => self.address.to_string(),
             name if name.chars().all(is_plain) && name.len() <= PLAIN => format!("{name} <{}>", self.address),
-            name => format!("{} <{}>", in_code(name), self.address),
+            name => format!("{} <{}>", encoded_words(name), self.address),
         }
     }
 }
 
-/// Addresses as they are written: `a@example.org, Bea <b@example.org>`. A comma within quotes belongs to a name.
+/// Parses a list of addresses: `a@example.org, Bea <b@example.org>`. Commas within quotes belong to a name.
 pub(super) fn mailboxes(text: &str) -> Result<Vec<Mailbox>, String> {
     let mut quoted = false;
     let is_between = |letter: char| {
@@ -53,18 +53,18 @@ pub(super) fn mailboxes(text: &str) -> Result<Vec<Mailbox>, String> {
     text.split(is_between).map(str::parse).collect()
 }
 
-/// The longest text that stands in a header as it is.
+/// The longest text that a header contains unencoded.
 const PLAIN: usize = 200;
 
-/// A text as it stands in a header.
+/// Encodes a text for a header, if needed.
 pub(super) fn encoded(text: &str) -> String {
     let is_plain =
         text.len() <= PLAIN && !text.contains("=?") && text.chars().all(|letter| matches!(letter, ' '..='~'));
-    if is_plain { text.to_owned() } else { in_code(text) }
+    if is_plain { text.to_owned() } else { encoded_words(text) }
 }
 
-/// A text in words of base 64 (RFC 2047), each short enough, and with whole letters.
-fn in_code(text: &str) -> String {
+/// Encodes a text as base64 words by RFC 2047. Each word is short enough and has whole characters.
+fn encoded_words(text: &str) -> String {
     let mut words = vec![String::new()];
     for letter in text.chars() {
         match words.last_mut() {

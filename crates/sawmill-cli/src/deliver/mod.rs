@@ -1,36 +1,36 @@
-//! `sawmill deliver`: workers for what is most often done with messages: e-mail, webhooks, and passing them on.
+//! `sawmill deliver`: workers for the most common uses of messages: e-mail, webhooks and forwarding.
 //!
-//! They are workers as `sawmill work` has them, with no process per message. When to try again is the queue's matter: a delivery
-//! says that a message is done, is to be tried again, or can never succeed.
+//! They are ordinary workers like those of `sawmill work`, without a process per message. The queue schedules
+//! the retries: a delivery only reports that a message is done, is to be retried, or can never succeed.
 
+mod composer;
 mod email;
 mod forward;
 mod guard;
-mod letter;
 mod mailbox;
 mod post;
-mod postman;
 mod secret;
+mod smtp;
 mod webhook;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Outcome};
 
 use crate::failure::Failure;
 use crate::metrics::Address;
 use crate::session::Session;
+use crate::values::{Backoff, Span};
 use crate::work::task::Task;
-use crate::work::{self, OnFailure, Settings, Shape};
-use crate::written::{Backoff, Span};
+use crate::work::{self, OnFailure, Settings, WorkerSpec};
 
-/// How long a delivery may take if nobody says otherwise.
+/// The default time limit of a delivery.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a delivery is tried again if nobody says otherwise. With the usual backoff that takes some eight hours: whom messages go to
-/// may be away for a night, and that costs none of them.
+/// The default number of retries. With the default backoff they take about eight hours, so that a receiver
+/// may be down for a night without losing messages.
 const RETRIES: u32 = 20;
 
 #[derive(Debug, Subcommand)]
@@ -38,70 +38,71 @@ pub(crate) enum Command {
     /// Send each message as an e-mail
     #[command(after_long_help = email::HELP)]
     Email(email::Args),
-    /// Post each message to a URL: a service of one's own, or a chat
+    /// Post each message to a URL, such as a service of your own or a chat
     #[command(after_long_help = webhook::HELP)]
     Webhook(webhook::Args),
-    /// Push each message to another topic, or to another store
+    /// Push each message to another topic or another store
     #[command(after_long_help = forward::HELP, override_usage = forward::USAGE)]
     Forward(forward::Args),
 }
 
-/// What every delivery takes.
+/// Options of every delivery.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Work")]
 struct WorkArgs {
-    /// The group that this worker belongs to; every group sees every message [default: default]
+    /// The group of this worker. Every group gets every message [default: default]
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// How many messages to deliver at once [default: the number of cores]
+    /// The number of messages to deliver at once [default: the number of cores]
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
-    /// Strict order per key, across all workers of the group
+    /// Deliver the messages of a key strictly in order, across all workers of the group
     #[arg(long)]
     ordered: bool,
-    /// How often a message may be delivered [default: at-least-once]
+    /// The delivery guarantee [default: at-least-once]
     #[arg(long, value_enum, value_name = "HOW")]
     delivery: Option<work::Delivery>,
-    /// How often a failed message is tried again before it is given up [default: 20, which takes some eight hours]
+    /// The number of retries of a failed message [default: 20, which take about eight hours]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
-    /// How long to wait before retries: the first of them comes at once, then from the one to the other [default: 1s..1h]
+    /// The wait before retries, from the first to the longest. The first retry is immediate [default: 1s..1h]
     #[arg(long, value_name = "FIRST..LONGEST")]
     backoff: Option<Backoff>,
-    /// What to do with a message that is out of retries: keep it as a dead letter, or only log it [default: dead]
+    /// The handling of messages that are out of retries: keep them as dead letters, or only log them
+    /// [default: dead]
     #[arg(long, value_enum, value_name = "WHAT")]
     on_failure: Option<OnFailure>,
-    /// How long one delivery may take [default: 30s]
+    /// The time limit of one delivery [default: 30s]
     #[arg(long, value_name = "DURATION")]
     timeout: Option<Span>,
-    /// What the worker is called, for people [default: worker]
+    /// The name of the worker, for people [default: worker]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Exit with 0 when nothing is left to do now
+    /// Exit with 0 when no messages are left that could run now
     #[arg(long)]
     drain: bool,
-    /// Exit after so many deliveries, retries included; no more than that are started
+    /// Exit after this number of deliveries, retries included
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// How long this worker may be silent before others take over what it holds [default: 10s]
+    /// How long this worker may be silent before others take over its messages [default: 10s]
     #[arg(long, value_name = "DURATION")]
     ttl: Option<Span>,
-    /// Do not create topics that are missing; it is an error then
+    /// Fail if a topic does not exist, instead of creating it
     #[arg(long)]
     no_create: bool,
-    /// Say nothing that is not a warning or an error
+    /// Log only warnings and errors
     #[arg(long)]
     quiet: bool,
-    /// Log to the end of this file, and not to stderr; SIGUSR1 reopens it
+    /// The file to append the log to, instead of stderr. SIGUSR1 reopens it
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
-    /// Serve metrics for Prometheus at http://ADDRESS/metrics; only a port is open to this machine alone
+    /// The address to serve Prometheus metrics at, under /metrics. A port alone listens on localhost only
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<Address>,
 }
 
 impl WorkArgs {
-    /// The settings of a worker that starts no command for a message.
+    /// Returns the settings of a worker that starts no commands.
     fn settings(&self) -> Settings {
         let args = self.clone();
         let if_so = |flag: bool| flag.then_some(true);
@@ -117,7 +118,7 @@ impl WorkArgs {
             name: args.name,
             drain: if_so(args.drain),
             limit: args.limit,
-            // There is none to talk to, whatever the configuration file says of other workers.
+            // No command is streamed to, even if the configuration file sets `stream` for other workers.
             stream: Some(false),
             ttl: args.ttl,
             no_create: if_so(args.no_create),
@@ -145,10 +146,10 @@ pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failu
             Delivery::Forward(forward::Forward::open(&args, session, plan.creates).await?)
         }
     };
-    Shape { topics, flags, plan, task: Task::Delivery(delivery) }.run(session).await
+    WorkerSpec { topics, flags, plan, task: Task::Delivery(delivery) }.run(session).await
 }
 
-/// How messages are delivered.
+/// The kind of delivery.
 pub(crate) enum Delivery {
     Email(email::Email),
     Webhook(webhook::Webhook),
@@ -156,7 +157,7 @@ pub(crate) enum Delivery {
 }
 
 impl Delivery {
-    /// Delivers a message, and says what became of it. To drop this is to hang up.
+    /// Delivers a message and returns its outcome. Dropping the future closes the connection.
     pub(crate) async fn deliver(&self, env: &Env, context: &Context) -> Outcome {
         match self {
             Self::Email(email) => email.deliver(env, context).await,

@@ -1,4 +1,4 @@
-//! One POST over HTTP/1.1: to an address that was looked at before, and to no other.
+//! One POST over HTTP/1.1, only to addresses that were checked before.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use hyper::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use sawmill::Timestamp;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -23,23 +23,23 @@ use url::Url;
 
 use crate::trust;
 
-/// How long one of several addresses may take to answer.
+/// The time limit for connecting to one address.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How much is kept of what an answer says.
+/// How much of an error response is kept.
 const KEPT: usize = 1024;
 
-/// What was answered.
+/// The response.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
-    /// After what time it wants to be asked again.
+    /// The wait of its `Retry-After` header.
     pub(super) retry_after: Option<Duration>,
-    /// The beginning of what it says, if it is not good.
-    pub(super) words: String,
+    /// The beginning of its body, if the status is not a success.
+    pub(super) body_start: String,
 }
 
-/// What posts.
+/// Posts requests.
 pub(super) struct Poster {
-    /// Or why nothing can be encrypted here.
+    /// The TLS client, or the reason why there is none.
     tls: Result<TlsConnector, String>,
 }
 
@@ -48,7 +48,7 @@ impl Poster {
         Self { tls: connector() }
     }
 
-    /// Posts this to the first of the addresses that answers. They are those of the URL's host.
+    /// Posts to the first address that accepts a connection. The addresses are those of the URL's host.
     pub(super) async fn post(
         &self,
         url: &Url,
@@ -65,9 +65,9 @@ impl Poster {
                 let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
                 let encrypted = self.tls.clone()?.connect(name, stream).await;
                 let stream = encrypted.map_err(|error| format!("no encryption: {error}"))?;
-                converse(stream, request, env).await
+                send(stream, request, env).await
             }
-            _ => converse(stream, request, env).await,
+            _ => send(stream, request, env).await,
         }
     }
 }
@@ -109,21 +109,21 @@ async fn connect(addresses: &[SocketAddr], env: &Env) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Asks, and hears the answer.
-async fn converse(
+/// Sends the request and reads the response.
+async fn send(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     request: Request<Full<Bytes>>,
     env: &Env,
 ) -> Result<Answer, String> {
-    let wrong = |error: hyper::Error| format!("the conversation failed: {}", with_cause(&error));
+    let wrong = |error: hyper::Error| format!("the HTTP exchange failed: {}", with_cause(&error));
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(wrong)?;
     let exchange = async {
         let response = sender.send_request(request).await.map_err(wrong)?;
         let status = response.status();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| wait_of(value, env.wall()));
-        let mut answer = Answer { status, retry_after, words: String::new() };
+        let mut answer = Answer { status, retry_after, body_start: String::new() };
         if !status.is_success() {
-            answer.words = words(response.into_body()).await;
+            answer.body_start = body_start(response.into_body()).await;
         }
         Ok(answer)
     };
@@ -132,27 +132,27 @@ async fn converse(
         tokio::select! {
             biased;
             answer = &mut exchange => return answer,
-            // What it has to say of its end, the exchange says, too.
+            // The exchange reports the error of the connection too.
             _ = &mut connection, if is_open => is_open = false,
         }
     }
 }
 
-/// The beginning of what an answer says, as far as it comes.
-async fn words(mut body: hyper::body::Incoming) -> String {
-    let mut heard = Vec::new();
-    while heard.len() < KEPT {
+/// Reads the beginning of the body, as far as it arrives.
+async fn body_start(mut body: hyper::body::Incoming) -> String {
+    let mut received = Vec::new();
+    while received.len() < KEPT {
         match body.frame().await {
-            Some(Ok(frame)) => heard.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+            Some(Ok(frame)) => received.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
             _ => break,
         }
     }
-    heard.truncate(KEPT);
-    String::from_utf8_lossy(&heard).trim().to_owned()
+    received.truncate(KEPT);
+    String::from_utf8_lossy(&received).trim().to_owned()
 }
 
-/// What an answer asks for by its `Retry-After`: seconds, or a date. Who asks for no wait has not asked for one: all retries would be
-/// over in a moment.
+/// Parses a `Retry-After` header: seconds or a date. A wait of zero counts as none, as otherwise all retries
+/// would be over in a moment.
 fn wait_of(value: &HeaderValue, now: Timestamp) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
     let wait = match text.parse() {
@@ -165,7 +165,7 @@ fn wait_of(value: &HeaderValue, now: Timestamp) -> Option<Duration> {
     Some(wait).filter(|wait| !wait.is_zero())
 }
 
-/// An error with what is behind it: hyper's own words say little.
+/// Formats an error with its cause, as hyper's own message says little.
 fn with_cause(error: &hyper::Error) -> String {
     use std::error::Error;
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))

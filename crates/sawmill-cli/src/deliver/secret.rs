@@ -1,19 +1,20 @@
-//! Secrets: from a variable of the environment or from a file, never from the command line, which everybody can read.
+//! Secrets, from an environment variable or a file. The command line is not an option, as every user can read
+//! it.
 
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// A secret that is given by one of two options.
+/// A secret that one of two options names.
 pub(super) struct Secret<'a> {
-    /// The beginning of the options' names: `password` of `--password-env` and `--password-file`.
+    /// The prefix of the options: `password` for `--password-env` and `--password-file`.
     pub(super) name: &'a str,
     pub(super) variable: Option<&'a str>,
     pub(super) file: Option<&'a PathBuf>,
 }
 
 impl Secret<'_> {
-    /// The option by which it is given, if it is.
+    /// Returns the option that was given, if any.
     pub(super) fn option(&self) -> Option<String> {
         match (self.variable, self.file) {
             (Some(_), _) => Some(format!("--{}-env", self.name)),
@@ -22,7 +23,7 @@ impl Secret<'_> {
         }
     }
 
-    /// The secret; none if nothing was said of it. Clap has seen to it that one option is given at most.
+    /// Reads the secret; none if no option was given. Clap allows at most one of them.
     pub(super) fn read(&self) -> Result<Option<String>, Failure> {
         match (self.variable, self.file) {
             (Some(variable), _) => self.of_variable(variable).map(Some),
@@ -42,7 +43,7 @@ impl Secret<'_> {
         }
     }
 
-    /// The first line of a file. An editor has ended it, which is no part of the secret.
+    /// Reads the only line of a file. The line end that editors add is not part of the secret.
     fn of_file(&self, file: &Path) -> Result<String, Failure> {
         let wrong = |what: String| {
             Failure::usage(format!("--{}-file {}: the file {what}", self.name, file.display()))

@@ -1,4 +1,4 @@
-//! `sawmill deliver webhook`: each message is posted to a URL.
+//! `sawmill deliver webhook`: posts each message to a URL.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clap::ArgGroup;
 use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Outcome, Timestamp};
 use url::{Host, Url};
 
@@ -18,31 +18,31 @@ use super::secret::Secret;
 use crate::failure::Failure;
 
 pub(super) const HELP: &str = "\
-The payload is the body. Its Content-Type is that of --content-type, else of the message's header
-content-type, else application/json if it is JSON, text/plain if it is text, and otherwise
-application/octet-stream. With --slack the body is {\"text\": PAYLOAD}, as chats want it.
+The payload is the body of the request. Its Content-Type is that of --content-type, else the header
+content-type of the message. Without both it is application/json for JSON, text/plain for other
+text, and application/octet-stream otherwise. With --slack the body is {\"text\": PAYLOAD}.
 
 Headers of the request:
-  Sawmill-Id         the message's id, the same at every attempt: by it a repetition is known
-  Sawmill-Topic      the topic it was pushed to
-  Sawmill-Attempt    which attempt this is, from 1
-  Sawmill-Timestamp  the seconds since 1970 at this attempt
-  Sawmill-Signature  with a secret: sha256= and the HMAC-SHA256 of ID.TIMESTAMP.BODY, with the first
-                     two as they stand in their headers, in hexadecimal digits; refuse what does
-                     not fit, and what is older than some minutes
+  Sawmill-Id         the id of the message, the same at every attempt; use it to detect repetitions
+  Sawmill-Topic      the topic that the message was pushed to
+  Sawmill-Attempt    the number of the attempt, from 1
+  Sawmill-Timestamp  the time of the attempt, in seconds since 1970
+  Sawmill-Signature  with a secret: sha256= and the HMAC-SHA256 of ID.TIMESTAMP.BODY in hexadecimal,
+                     where ID and TIMESTAMP are the values of their headers. Refuse requests whose
+                     signature does not match or whose timestamp is minutes old
 
-Answers: 2xx is done. 408, 425, 429, 5xx and trouble on the way are tried again, after the time that
-Retry-After asks for, an hour at most. If a token is not taken (401), no message is at fault: the
-worker stops (with at-most-once, what it had begun becomes a dead letter). Others, redirects too,
-make it a dead letter with what was said.
+A 2xx response means done. 408, 425, 429, 5xx and connection failures are retried, after the time in
+Retry-After if there is one, at most one hour. With a token, 401 stops the worker, as no message is
+at fault; with at-most-once, the messages that it had started become dead letters. All other
+responses, redirects included, make the message a dead letter with the response as its reason.
 
-With --url-header whoever may push says where a message goes. So no token goes with it: it could be
-sent to anybody. A secret signs for all who are named, and is known to all who check it.
+With --url-header anybody who can push chooses where a message goes. Therefore it cannot be combined
+with a token, which could be sent to anybody. A secret is shared by all named receivers.
 
-Only addresses in the public internet are posted to, and over https: whatever a host's name leads
-to, this machine, private networks and the services of clouds for their machines are refused.
---allow-private lets this machine and private networks through, and http to them; with networks, it
-lets these through, of whatever kind they are, and no others. No proxy is used.
+By default only public addresses are posted to, and only over https. Names that resolve to this
+machine, to private networks or to the metadata services of clouds are refused. --allow-private
+allows this machine and private networks, also over http; with networks, it allows these instead, of
+whatever kind they are. No proxy is used.
 
 Examples:
   sawmill deliver webhook orders --url https://example.org/hooks/orders --secret-file hook.key
@@ -53,7 +53,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("target").required(true).args(["url", "url_header"]))]
 pub(crate) struct Args {
-    /// The topics to deliver, the first one having priority
+    /// The topics to deliver. The first has the highest priority
     #[arg(required = true, value_name = "TOPIC")]
     pub(super) topics: Vec<String>,
     #[command(flatten)]
@@ -65,39 +65,39 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Webhook")]
 struct WebhookArgs {
-    /// Where to post to
+    /// The URL to post to
     #[arg(long, value_name = "URL", env = "SAWMILL_WEBHOOK_URL", hide_env_values = true)]
     url: Option<String>,
-    /// The header of each message that says where to post it to
+    /// The message header that holds the URL to post to
     #[arg(long, value_name = "HEADER", conflicts_with = "url")]
     url_header: Option<String>,
-    /// What the body is [default: told from the message]
+    /// The Content-Type of the request [default: derived from the message]
     #[arg(long, value_name = "TYPE", conflicts_with = "slack")]
     content_type: Option<String>,
-    /// Post {"text": PAYLOAD}, as Slack and those like it want it
+    /// Post {"text": PAYLOAD}, the format of Slack and similar chats
     #[arg(long)]
     slack: bool,
-    /// The variable of the environment with the secret to sign with
+    /// The environment variable with the signing secret
     #[arg(long, value_name = "VARIABLE", conflicts_with = "secret_file")]
     secret_env: Option<String>,
-    /// The file with the secret to sign with
+    /// The file with the signing secret
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// The variable of the environment with a token, sent as `Authorization: Bearer`
+    /// The environment variable with a token, sent as `Authorization: Bearer`
     #[arg(long, value_name = "VARIABLE", conflicts_with = "token_file")]
     token_env: Option<String>,
     /// The file with a token, sent as `Authorization: Bearer`
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Let this machine and private networks be posted to, or these networks
+    /// Allow this machine and private networks as targets, or only these networks
     #[arg(long, value_name = "NETWORKS", num_args = 0.., require_equals = true, value_delimiter = ',')]
     allow_private: Option<Vec<Network>>,
 }
 
-/// The longest wait that an answer may ask for.
+/// The longest wait that a response may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// How messages are posted.
+/// Posts messages.
 pub(crate) struct Webhook {
     target: Target,
     content_type: Option<HeaderValue>,
@@ -110,7 +110,7 @@ pub(crate) struct Webhook {
 
 enum Target {
     Url(Url),
-    /// The message says so, in the header of this name.
+    /// The URL is in this header of the message.
     Header(String),
 }
 
@@ -150,7 +150,7 @@ impl Webhook {
         Ok(Self { target, content_type, slack: args.slack, key, authorization, guard, poster: Poster::new() })
     }
 
-    /// Posts a message.
+    /// Posts a message and returns its outcome.
     pub(super) async fn deliver(&self, env: &Env, context: &Context) -> Outcome {
         match self.prepare(context) {
             Ok((url, body, kind)) => self.post(&url, body, kind, env, context).await,
@@ -158,7 +158,7 @@ impl Webhook {
         }
     }
 
-    /// What is posted, and where; or why this message can never be.
+    /// Returns the URL, body and type of the request, or why the message can never be posted.
     fn prepare(&self, context: &Context) -> Result<(Url, Bytes, HeaderValue), String> {
         let (payload, headers) = (context.payload(), context.headers());
         let url = match &self.target {
@@ -179,7 +179,7 @@ impl Webhook {
             (Some(kind), _) => kind.clone(),
             (None, Some(kind)) => HeaderValue::from_str(kind)
                 .map_err(|_| "its header content-type has signs that none may have")?,
-            (None, None) => HeaderValue::from_static(told_from(payload)),
+            (None, None) => HeaderValue::from_static(content_type_of(payload)),
         };
         Ok((url, payload.clone(), kind))
     }
@@ -194,7 +194,7 @@ impl Webhook {
             Err(refusal @ Refusal::Unknown(..)) => return Outcome::retry(refusal),
         };
         if url.scheme() != "https" {
-            addresses.retain(|address| !guard::is_of_the_world(address.ip()));
+            addresses.retain(|address| !guard::is_public(address.ip()));
         }
         if addresses.is_empty() {
             return Outcome::dead(format!(
@@ -204,7 +204,7 @@ impl Webhook {
         let headers = self.headers(&body, kind, env.wall(), context);
         match self.poster.post(url, &addresses, headers, body, env).await {
             Ok(answer) => judge(&answer, self.authorization.is_some()),
-            // Of the URL no more is said than its host: the rest may be a secret.
+            // The error shows only the host of the URL: the rest may be secret.
             Err(trouble) => Outcome::retry(format!("{host}:{port}: {trouble}")),
         }
     }
@@ -213,7 +213,7 @@ impl Webhook {
         let (id, seconds) = (context.id().to_string(), (now.as_millis() / 1000).to_string());
         let mut headers = HeaderMap::new();
         let mut say = |name: &'static str, value: String| {
-            // What is said here are names and numbers, all of which a header can hold.
+            // The values are names and numbers, which are valid in headers.
             if let Ok(value) = HeaderValue::from_str(&value) {
                 headers.insert(HeaderName::from_static(name), value);
             }
@@ -223,7 +223,7 @@ impl Webhook {
         say("sawmill-attempt", context.attempt().to_string());
         say("sawmill-timestamp", seconds.clone());
         if let Some(key) = &self.key {
-            // With the id: by it a repetition is known, so nobody may give an old body a new one.
+            // The id is signed too, as receivers detect repetitions by it: an old body must not get a new id.
             let said = [id.as_bytes(), b".", seconds.as_bytes(), b".", body].concat();
             let signed = ring::hmac::sign(key, &said);
             let digits: String = signed.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -235,9 +235,9 @@ impl Webhook {
     }
 }
 
-/// A URL that may be posted to, or what is wrong with this one.
+/// Parses a URL, or says why it may not be posted to.
 fn checked(text: &str, lets_private: bool) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("is none: {error}"))?;
+    let url = Url::parse(text).map_err(|error| format!("is not valid: {error}"))?;
     let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
         return Err("has no host".to_owned());
     };
@@ -254,7 +254,7 @@ fn checked(text: &str, lets_private: bool) -> Result<Url, String> {
     }
 }
 
-/// The URL, unless it names an address that may not be posted to. What a name leads to shows only when it is used.
+/// Refuses a URL with an address that is not allowed. Host names are checked at each delivery.
 fn permitted(url: Url, guard: &Guard) -> Result<Url, Failure> {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => address.into(),
@@ -277,8 +277,8 @@ fn bearer(token: &str) -> Result<HeaderValue, Failure> {
     Ok(value)
 }
 
-/// What a payload is, by the looks of it.
-fn told_from(payload: &[u8]) -> &'static str {
+/// Derives the content type from a payload.
+fn content_type_of(payload: &[u8]) -> &'static str {
     match serde_json::from_slice::<serde::de::IgnoredAny>(payload) {
         Ok(_) => "application/json",
         Err(_) if std::str::from_utf8(payload).is_ok() => "text/plain; charset=utf-8",
@@ -286,21 +286,21 @@ fn told_from(payload: &[u8]) -> &'static str {
     }
 }
 
-/// What an answer means, with a token or without one.
+/// Returns the outcome for a response, with or without a token in the request.
 fn judge(answer: &Answer, with_token: bool) -> Outcome {
     let status = answer.status;
-    let words = if answer.words.is_empty() { String::new() } else { format!(": {}", answer.words) };
+    let words = if answer.body_start.is_empty() { String::new() } else { format!(": {}", answer.body_start) };
     let said = format!("it was answered by {status}{words}");
-    let may_pass = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    let is_retryable = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     if status.is_success() {
         Outcome::Done
-    } else if status.is_server_error() || may_pass.contains(&status) {
+    } else if status.is_server_error() || is_retryable.contains(&status) {
         match answer.retry_after {
             Some(wait) => Outcome::retry_after(said, wait.min(LONGEST_WAIT)),
             None => Outcome::retry(said),
         }
     } else if status == StatusCode::UNAUTHORIZED && with_token {
-        // All are sent with the same.
+        // All messages are sent with the same token.
         Outcome::stop(format!("the token is not taken: {said}"))
     } else if status.is_redirection() {
         Outcome::dead(format!(
@@ -323,8 +323,8 @@ mod tests {
         }
         assert!(checked("http://10.0.0.1/", true).is_ok());
         for (bad, said) in [
-            ("", "is none"),
-            ("example.org/hook", "is none"),
+            ("", "is not valid"),
+            ("example.org/hook", "is not valid"),
             ("file:///etc/passwd", "has no host"),
             ("ftp://example.org/", "use https"),
             ("http://example.org/?key=secret", "without encryption"),
@@ -333,7 +333,7 @@ mod tests {
             let error = checked(bad, false).unwrap_err();
             assert!(error.contains(said) && !error.contains("secret"), "{bad}: {error}");
         }
-        // Other ways to write an address are the same address.
+        // Other notations of the same address.
         for near in ["https://2130706433/", "https://0x7f.1/", "https://[::ffff:127.0.0.1]/", "https://0/"] {
             let url = checked(near, false).unwrap();
             let failure = permitted(url, &Guard::default()).err().unwrap().to_string();
@@ -346,7 +346,7 @@ mod tests {
         let answer = |status: u16, retry_after: Option<u64>| Answer {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after: retry_after.map(Duration::from_secs),
-            words: "no".to_owned(),
+            body_start: "no".to_owned(),
         };
         let judged = |status: u16, retry_after: Option<u64>| judge(&answer(status, retry_after), false);
         for status in [200, 201, 202, 204] {
@@ -369,8 +369,8 @@ mod tests {
 
     #[test]
     fn g19_what_a_payload_is_shows() {
-        assert_eq!(told_from(b"{\"a\": 1}"), "application/json");
-        assert_eq!(told_from(b"hello"), "text/plain; charset=utf-8");
-        assert_eq!(told_from(b"\xff\x00"), "application/octet-stream");
+        assert_eq!(content_type_of(b"{\"a\": 1}"), "application/json");
+        assert_eq!(content_type_of(b"hello"), "text/plain; charset=utf-8");
+        assert_eq!(content_type_of(b"\xff\x00"), "application/octet-stream");
     }
 }

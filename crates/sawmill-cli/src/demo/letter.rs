@@ -1,4 +1,4 @@
-//! The letters of the demonstration, and what it takes to deliver one.
+//! The letters of the demonstration, and the command that delivers one.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Push, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::story::Told;
+use super::progress::Event;
 use crate::failure::Failure;
 
-/// What a letter says, and how hard it is to deliver.
+/// A letter, and how hard it is to deliver.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Letter {
-    /// Whom it goes to: letters to one person arrive in order.
+    /// The recipient. Letters to one person arrive in order.
     pub(super) to: Option<String>,
-    /// How long its delivery takes.
+    /// The duration of its delivery.
     millis: u64,
-    /// How many attempts fail.
+    /// The number of attempts that fail.
     fails: u32,
-    /// Its address cannot be read: it is never delivered.
+    /// The address cannot be read: the letter is never delivered.
     unreadable: bool,
-    /// When it may be delivered, counted from the push.
+    /// The delay of its delivery, from the push.
     #[serde(skip)]
     pub(super) later: Option<Duration>,
 }
@@ -34,7 +34,7 @@ const PEOPLE: &[&str] =
 const LETTERS_EACH: usize = 24;
 const REMINDERS: usize = 12;
 
-/// The letters of one demonstration: the same each time.
+/// Returns the letters of a demonstration, which are the same every time.
 pub(super) fn all() -> Vec<Letter> {
     let mut letters = Vec::new();
     for nth in 0..LETTERS_EACH {
@@ -72,7 +72,7 @@ impl Letter {
     }
 }
 
-/// Delivers one letter of the demonstration: run by its workers, once per message.
+/// Deliver one letter of the demonstration. The workers run this for each message
 #[derive(Debug, Args)]
 pub(crate) struct DeliverArgs {
     /// The folder of the demonstration
@@ -94,28 +94,28 @@ pub(crate) async fn deliver(args: &DeliverArgs) -> Result<(), Failure> {
     let letter: Letter =
         serde_json::from_slice(&payload).map_err(|error| Failure::usage(error.to_string()))?;
 
-    let tell = |what: Told| tell(&args.folder, &what.line(&id, args.worker));
-    tell(Told::Started)?;
+    let log_event = |event: Event| log_event(&args.folder, &event.line(&id, args.worker));
+    log_event(Event::Started)?;
     Env::system().sleep(Duration::from_millis(letter.millis)).await;
     if letter.unreadable {
-        tell(Told::Dead)?;
+        log_event(Event::Dead)?;
         eprintln!("the address cannot be read");
         std::process::exit(DATA_ERROR);
     }
     if attempt <= letter.fails {
-        tell(Told::Failed)?;
+        log_event(Event::Failed)?;
         return Err(Failure::failed("nobody at home"));
     }
-    // The effect is marked under the id of the message: a run that repeats another finds the mark, and leaves it at that.
+    // The delivery is marked under the message id. A repeated run finds the mark and does nothing.
     match OpenOptions::new().write(true).create_new(true).open(args.folder.join("delivered").join(&id)) {
-        Ok(_) => tell(Told::Delivered),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => tell(Told::Repeated),
+        Ok(_) => log_event(Event::Delivered),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => log_event(Event::Repeated),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Lines this short are appended whole, whoever else appends.
-fn tell(folder: &Path, line: &str) -> Result<(), Failure> {
-    let mut file = OpenOptions::new().append(true).create(true).open(folder.join(super::STORY))?;
+/// Appends an event. Lines this short are appended whole, even if other processes append.
+fn log_event(folder: &Path, line: &str) -> Result<(), Failure> {
+    let mut file = OpenOptions::new().append(true).create(true).open(folder.join(super::EVENT_LOG))?;
     Ok(file.write_all(line.as_bytes())?)
 }

@@ -1,15 +1,17 @@
-//! `sawmill demo`: the promise, before your eyes. Several worker processes, one of which is killed, and a count at the end.
+//! `sawmill demo`: shows the guarantees. Several worker processes deliver letters, one is killed, and the
+//! counts are checked at the end.
 
 mod letter;
 mod picture;
-mod story;
+mod progress;
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use sawmill::{GroupStatus, Sawmill};
+use sawmill::Sawmill;
+use sawmill::admin::GroupStatus;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
@@ -19,17 +21,17 @@ use crate::session::Session;
 use crate::{engines, text};
 pub(crate) use letter::{DeliverArgs, deliver};
 use picture::Picture;
-use story::{Proof, Story};
+use progress::{Progress, Proof};
 
-/// Where those who deliver letters tell of it.
-const STORY: &str = "story.txt";
+/// The event log, to which the delivery processes append.
+const EVENT_LOG: &str = "story.txt";
 const TOPIC: &str = "letters";
 const WORKERS: usize = 3;
-/// The one that is killed.
-const VICTIM: usize = 1;
-/// How often the picture is drawn.
+/// The worker that is killed.
+const KILLED_WORKER: usize = 1;
+/// The interval between two drawings.
 const FRAME: Duration = Duration::from_millis(80);
-/// How long it may take on a slow machine before it counts as broken.
+/// The time limit, generous for slow machines.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
@@ -37,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
     after_help = "Examples:\n  sawmill demo\n  sawmill demo --keep ./demo   # look around afterwards: cd demo; sawmill status"
 )]
 pub(crate) struct DemoArgs {
-    /// Use this folder, which must not exist yet, and keep it; else a temporary one is used and removed
+    /// The folder to use, which must not exist, and to keep [default: a temporary one, removed at the end]
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
 }
@@ -47,20 +49,20 @@ pub(crate) async fn run(args: DemoArgs, session: &Session) -> Result<(), Failure
     let demo = Demo::prepare(&folder.path, session).await?;
     let proof = tokio::select! {
         proof = demo.play(session) => proof?,
-        // The workers die, and the folder goes.
+        // Dropping the rest kills the workers and removes the folder.
         () = interrupted() => return Err(Failure::failed("interrupted")),
     };
-    session.out.object(&proof, told)?;
+    session.out.object(&proof, summary)?;
     if proof.holds() {
         return Ok(());
     }
     Err(Failure::failed(format!("the promise was broken; see {}", folder.keep().display())))
 }
 
-/// The folder with the store and the story in it.
+/// The folder with the store and the event log.
 struct Folder {
     path: PathBuf,
-    /// Removed at the end.
+    /// Set if the folder is removed at the end.
     temporary: Option<TempDir>,
 }
 
@@ -91,11 +93,11 @@ struct Demo {
     mill: Sawmill,
     url: String,
     folder: PathBuf,
-    story: Story,
+    progress: Progress,
 }
 
 impl Demo {
-    /// Makes a store and pushes letters to it.
+    /// Creates a store and pushes the letters.
     async fn prepare(folder: &Path, session: &Session) -> Result<Self, Failure> {
         let url = format!("sqlite:{}", folder.join("sawmill.db").display());
         engines::check(&url)?;
@@ -105,33 +107,33 @@ impl Demo {
         let now = session.now();
         let pushes: Result<Vec<_>, Failure> = letters.iter().map(|letter| letter.push(now)).collect();
         let ids = mill.push_many(TOPIC, pushes?).await?;
-        let story = Story::new(ids.iter().map(ToString::to_string).zip(letters));
+        let progress = Progress::new(ids.iter().map(ToString::to_string).zip(letters));
         note(&format!(
             "Pushed {} to a fresh SQLite file: to 12 people, each in order; some fail at first, some never arrive, some are due later.",
-            text::counted(story.threads.len() as u64, "letter")
+            text::counted(progress.letters.len() as u64, "letter")
         ));
         note(&format!("Starting {WORKERS} worker processes. One of them will be killed."));
-        Ok(Self { mill, url, folder: folder.to_owned(), story })
+        Ok(Self { mill, url, folder: folder.to_owned(), progress })
     }
 
-    /// Has the letters delivered, and says what that proves.
+    /// Has the letters delivered, and returns the counts.
     async fn play(mut self, session: &Session) -> Result<Proof, Failure> {
         let mut workers = (0..WORKERS).map(|worker| self.start(worker)).collect::<Result<Vec<_>, _>>()?;
         let began = session.env.now();
         let mut picture = Picture::new();
         let (mut tail, mut killed) = (Tail::default(), None);
-        let kill_at = self.story.threads.len() / 3;
-        while !(self.story.is_over() && self.is_settled().await?) {
+        let kill_at = self.progress.letters.len() / 3;
+        while !(self.progress.is_over() && self.is_settled().await?) {
             session.env.sleep(FRAME).await;
-            tail.read(&self.folder.join(STORY), |line| self.story.hear(line))?;
-            let proof = self.story.proof();
+            tail.read(&self.folder.join(EVENT_LOG), |line| self.progress.apply(line))?;
+            let proof = self.progress.proof();
             if killed.is_none() && proof.delivered >= kill_at {
-                workers[VICTIM].kill().await?;
-                killed = Some(VICTIM);
-                let held = self.story.held_by(VICTIM) as u64;
+                workers[KILLED_WORKER].kill().await?;
+                killed = Some(KILLED_WORKER);
+                let held = self.progress.held_by(KILLED_WORKER) as u64;
                 let said = format!(
                     "Killed worker {} with {} in its hands.",
-                    VICTIM + 1,
+                    KILLED_WORKER + 1,
                     text::counted(held, "letter")
                 );
                 if !picture.is_seen() {
@@ -139,7 +141,7 @@ impl Demo {
                 }
             }
             let took = session.env.now().since(began);
-            picture.draw(&self.story, killed, &caption(&proof, took, killed));
+            picture.draw(&self.progress, killed, &caption(&proof, took, killed));
             if took > PATIENCE {
                 return Err(Failure::failed(format!("it is not over after {}: {proof:?}", text::span(took))));
             }
@@ -150,12 +152,12 @@ impl Demo {
                 worker.wait().await?;
             }
         }
-        Ok(self.story.proof())
+        Ok(self.progress.proof())
     }
 
     fn start(&self, worker: usize) -> Result<Child, Failure> {
-        let program =
-            std::env::current_exe().map_err(|error| Failure::failed(format!("where am I? {error}")))?;
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::failed(format!("the path of this program is unknown: {error}")))?;
         let name = format!("worker-{}", worker + 1);
         let log = std::fs::File::create(self.folder.join(format!("{name}.log")))?;
         Command::new(&program)
@@ -173,31 +175,31 @@ impl Demo {
             .map_err(|error| Failure::failed(format!("a worker could not be started: {error}")))
     }
 
-    /// True if the store too says that nothing is left to do.
+    /// True if the store, too, says that nothing is left to do.
     async fn is_settled(&self) -> Result<bool, Failure> {
         let GroupStatus { waiting, scheduled, claimed, retrying, .. } =
-            self.mill.status(TOPIC, "default").await?;
+            self.mill.admin().status(TOPIC, "default").await?;
         Ok(waiting + scheduled + claimed + retrying == 0)
     }
 }
 
-/// Waits until somebody wants this to end. If signals cannot be heard, they end the process itself.
+/// Waits for an interrupt. If it cannot be caught, it ends the process itself.
 pub(crate) async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Asks a worker to finish and leave.
+/// Asks a worker to finish and exit.
 fn interrupt(worker: &Child) {
     let pid = worker.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
-        // It may have gone already.
+        // It may have exited already.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
     }
 }
 
-/// Reads on in a file that grows, line by line.
+/// Reads a growing file line by line.
 #[derive(Default)]
 struct Tail {
     read: u64,
@@ -205,12 +207,12 @@ struct Tail {
 }
 
 impl Tail {
-    fn read(&mut self, path: &Path, mut hear: impl FnMut(&str)) -> Result<(), Failure> {
+    fn read(&mut self, path: &Path, mut apply: impl FnMut(&str)) -> Result<(), Failure> {
         let Ok(mut file) = std::fs::File::open(path) else { return Ok(()) };
         file.seek(SeekFrom::Start(self.read))?;
         self.read += file.read_to_string(&mut self.rest)? as u64;
         let whole = self.rest.rfind('\n').map_or(0, |end| end + 1);
-        self.rest.drain(..whole).collect::<String>().lines().for_each(&mut hear);
+        self.rest.drain(..whole).collect::<String>().lines().for_each(&mut apply);
         Ok(())
     }
 }
@@ -223,7 +225,7 @@ fn caption(proof: &Proof, took: Duration, killed: Option<usize>) -> String {
     format!("{:4.1} s: {} of {} delivered{death}", took.as_secs_f64(), proof.delivered, proof.pushed)
 }
 
-fn told(proof: &Proof) -> String {
+fn summary(proof: &Proof) -> String {
     let line = |name: &str, count: usize, said: &str| {
         format!("  {name:<13}{count:>5}  {said}").trim_end().to_owned() + "\n"
     };

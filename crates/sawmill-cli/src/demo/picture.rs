@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write as _};
 
 use anstyle::{AnsiColor, Style};
 
-use super::story::{Place, Story};
+use super::progress::{Progress, State};
 
 const COLOURS: &[AnsiColor] = &[AnsiColor::Green, AnsiColor::Cyan, AnsiColor::Magenta];
 
@@ -13,7 +13,7 @@ fn colour(worker: usize) -> Style {
     COLOURS[worker % COLOURS.len()].on_default()
 }
 
-/// Draws the story over and over in the same place on a terminal; elsewhere it draws nothing.
+/// Draws the progress repeatedly in the same place on a terminal; elsewhere it draws nothing.
 pub(super) struct Picture {
     terminal: bool,
     lines: usize,
@@ -28,12 +28,12 @@ impl Picture {
         self.terminal
     }
 
-    /// Draws it as it is now. `dead` is the worker that was killed.
-    pub(super) fn draw(&mut self, story: &Story, dead: Option<usize>, caption: &str) {
+    /// Draws the current progress. `dead` is the worker that was killed.
+    pub(super) fn draw(&mut self, progress: &Progress, dead: Option<usize>, caption: &str) {
         if !self.terminal {
             return;
         }
-        let drawn = drawing(story, dead, caption);
+        let drawn = drawing(progress, dead, caption);
         let mut text = String::new();
         if self.lines > 0 {
             let _ = write!(text, "\x1b[{}A\r", self.lines);
@@ -42,20 +42,20 @@ impl Picture {
             let _ = writeln!(text, "\x1b[K{line}");
         }
         self.lines = drawn.lines().count();
-        // Nobody may be looking any more.
+        // Stderr may be closed.
         let _ = anstream::stderr().lock().write_all(text.as_bytes());
     }
 }
 
-fn drawing(story: &Story, dead: Option<usize>, caption: &str) -> String {
+fn drawing(progress: &Progress, dead: Option<usize>, caption: &str) -> String {
     let mut rows: Vec<(&str, String)> = Vec::new();
-    for thread in &story.threads {
-        let name = thread.to.as_deref().unwrap_or("later");
+    for letter in &progress.letters {
+        let name = letter.to.as_deref().unwrap_or("later");
         let nth = rows.iter().position(|(row, _)| *row == name).unwrap_or_else(|| {
             rows.push((name, String::new()));
             rows.len() - 1
         });
-        rows[nth].1.push_str(&cell(thread.place, dead));
+        rows[nth].1.push_str(&cell(letter.state, dead));
     }
     let mut text = format!("\n  {}\n\n", legend(dead));
     for (name, cells) in rows {
@@ -82,15 +82,15 @@ fn legend(dead: Option<usize>) -> String {
     text + "\n  ▸ runs   ! tries again   × dead   · waits   ○ not due yet"
 }
 
-fn cell(place: Place, dead: Option<usize>) -> String {
-    let (letter, style) = match place {
-        Place::Waiting => ('·', Style::new().dimmed()),
-        Place::Later => ('○', Style::new().dimmed()),
-        Place::Running { worker } if dead == Some(worker) => ('▸', AnsiColor::Red.on_default().bold()),
-        Place::Running { worker } => ('▸', colour(worker)),
-        Place::Failed => ('!', AnsiColor::Yellow.on_default().bold()),
-        Place::Delivered { worker } => ('■', colour(worker)),
-        Place::Dead => ('×', AnsiColor::Red.on_default().bold()),
+fn cell(state: State, dead: Option<usize>) -> String {
+    let (letter, style) = match state {
+        State::Waiting => ('·', Style::new().dimmed()),
+        State::Later => ('○', Style::new().dimmed()),
+        State::Running { worker } if dead == Some(worker) => ('▸', AnsiColor::Red.on_default().bold()),
+        State::Running { worker } => ('▸', colour(worker)),
+        State::Failed => ('!', AnsiColor::Yellow.on_default().bold()),
+        State::Delivered { worker } => ('■', colour(worker)),
+        State::Dead => ('×', AnsiColor::Red.on_default().bold()),
     };
     format!("{style}{letter}{style:#}")
 }
@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn a_row_per_person_and_a_cell_per_letter() {
         let letters = letter::all();
-        let mut story =
-            Story::new(letters.into_iter().enumerate().map(|(nth, letter)| (nth.to_string(), letter)));
-        story.hear("started 0 0");
-        story.hear("delivered 0 0");
-        story.hear("started 12 1");
-        let drawn = anstream::adapter::strip_str(&drawing(&story, Some(1), "now")).to_string();
+        let mut progress =
+            Progress::new(letters.into_iter().enumerate().map(|(nth, letter)| (nth.to_string(), letter)));
+        progress.apply("started 0 0");
+        progress.apply("delivered 0 0");
+        progress.apply("started 12 1");
+        let drawn = anstream::adapter::strip_str(&drawing(&progress, Some(1), "now")).to_string();
         assert!(drawn.contains("worker 2 killed"), "{drawn}");
         let alice = drawn.lines().find(|line| line.contains("alice")).unwrap();
         assert_eq!(alice.trim(), format!("alice ■▸{}", "·".repeat(22)));

@@ -1,6 +1,7 @@
-//! What the environment says: where the orders are, where the pool coordinates, and which instance this is.
+//! The configuration of an instance from environment variables: the orders topic, the coordination topic, the
+//! brokers and the instance number.
 
-use sawmill::topic::TopicName;
+use sawmill::engine::model::TopicName;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -11,17 +12,17 @@ const COORDINATION: &str = "COORDINATION_TOPIC";
 const INSTANCE: &str = "INSTANCE_NUMBER";
 const BROKERS: &str = "KAFKA_BROKERS";
 
-/// The environment, checked.
+/// The checked configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Configuration {
     pub(super) orders: String,
     pub(super) instance: u32,
-    /// The store: the brokers, with the coordination topic as its ledger.
+    /// The URL of the store: the brokers, with the coordination topic as the ledger.
     store: String,
 }
 
 impl Configuration {
-    /// What the environment of this process says.
+    /// Reads the environment of this process.
     pub(crate) fn read() -> Result<Self, Failure> {
         Self::of(|name| std::env::var(name).ok())
     }
@@ -58,15 +59,16 @@ impl Configuration {
         Ok(Self { orders, instance, store })
     }
 
-    /// Makes the session one with this store, whatever else is said of stores: the pool is what its environment says.
-    pub(crate) fn point(&self, session: &mut Session) {
+    /// Makes the session use this store. All other store settings are ignored: only the environment
+    /// configures a pool.
+    pub(crate) fn apply_to(&self, session: &mut Session) {
         session.globals.store = Some(self.store.clone());
         (session.globals.ledger, session.globals.namespace, session.globals.config) = (None, None, None);
         session.file = File { log_level: session.file.log_level, ..File::default() };
     }
 }
 
-/// The URL of the store. Brokers that want a password or encryption are themselves named by a URL.
+/// Returns the URL of the store. Brokers with a password or encryption are given as a URL.
 fn store(brokers: &str, coordination: &str) -> Result<String, &'static str> {
     let url = match brokers.contains("://") {
         true if brokers.starts_with("kafka://") => brokers.to_owned(),

@@ -1,43 +1,42 @@
-//! Orders that name an image: run by the container program of this machine, with the user's own options.
+//! Orders that name an image. The container program of this machine runs them, with the operator's options.
 
 use std::ffi::OsString;
 use std::process::Stdio;
 use std::time::Duration;
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use tokio::process::Command;
 
-use super::words;
+use super::command_line;
 use crate::failure::Failure;
 use crate::work::program::Program;
 
-/// What is looked for if nothing is said.
+/// The programs to look for if none is given.
 const PROGRAMS: [&str; 2] = ["docker", "podman"];
-/// How long the removal of an old container may take.
+/// The time limit for removing an old container.
 const REMOVAL: Duration = Duration::from_secs(30);
 
 /// The program that runs containers.
 #[derive(Debug)]
 pub(super) struct Containers {
-    /// The program, and options for all that it does.
+    /// The program and its options.
     program: Program,
-    /// Options for what it runs.
+    /// The options for each container.
     options: Vec<OsString>,
 }
 
 impl Containers {
-    /// Finds the program that is meant. If nobody says which, one that is there, if any.
+    /// Finds the given program, or one of the usual ones if none is given. Returns none if there is none.
     pub(super) fn find(program: Option<&str>, options: Option<&str>) -> Result<Option<Self>, Failure> {
-        let taken_apart = |name: &str, text: &str| {
-            let words =
-                words::split(text).map_err(|error| Failure::usage(format!("{name} {text:?}: {error}")))?;
+        let split = |name: &str, text: &str| {
+            let words = command_line::split(text)
+                .map_err(|error| Failure::usage(format!("{name} {text:?}: {error}")))?;
             Ok::<_, Failure>(words.into_iter().map(OsString::from).collect::<Vec<_>>())
         };
-        let options =
-            options.map_or(Ok(Vec::new()), |options| taken_apart("--container-options", options))?;
+        let options = options.map_or(Ok(Vec::new()), |options| split("--container-options", options))?;
         let program = match program {
             Some(text) => {
-                let words = taken_apart("--container", text)?;
+                let words = split("--container", text)?;
                 Some(Program::find(&words).map_err(|failure| failure.at("--container"))?)
             }
             None => PROGRAMS.iter().find_map(|name| Program::find(&[OsString::from(name)]).ok()),
@@ -45,7 +44,7 @@ impl Containers {
         Ok(program.map(|program| Self { program, options }))
     }
 
-    /// Runs a container of this name to its end.
+    /// Returns the command that runs a container with this name.
     pub(super) fn run(&self, name: &str, image: &str, args: &[String], env: &[(String, String)]) -> Program {
         let mut words: Vec<OsString> =
             ["run", "--rm", "--interactive", "--name", name].map(OsString::from).into();
@@ -59,17 +58,17 @@ impl Containers {
         self.with(words)
     }
 
-    /// Ends a container of this name, if there is one.
+    /// Returns the command that ends and removes the container with this name, if it exists.
     pub(super) fn removal(&self, name: &str) -> Program {
         self.with(["rm", "--force", name].map(OsString::from))
     }
 
-    /// Ends a container that a worker of this machine has left, of which not even the minder is there any more.
+    /// Removes the container of an earlier worker on this machine whose minder is gone too.
     pub(super) async fn remove(&self, name: &str, env: &Env) {
         let program = self.removal(name);
         let mut command = Command::new(&program.path);
         command.args(&program.args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // That there is none is the rule.
+        // It fails if there is no such container, which is the usual case.
         let _ = env.within(REMOVAL, command.kill_on_drop(true).status()).await;
     }
 

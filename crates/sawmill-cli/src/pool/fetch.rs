@@ -1,28 +1,28 @@
-//! Orders that are fetched: over https, or from this machine itself; not too large, not too slow, and from nowhere else than
-//! the URL says.
+//! Orders that are fetched from a URL: over https, or over http from this machine, with limits on size and
+//! time and without redirects.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Outcome};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use url::{Host, Url};
 
 use crate::trust;
-use crate::written::Size;
+use crate::values::Size;
 
-/// How orders are fetched.
+/// Fetches orders within limits.
 pub(super) struct Fetch {
-    /// How long it may take, all in all.
+    /// The time limit of a fetch.
     pub(super) timeout: Duration,
-    /// How large an order may be.
+    /// The size limit of an order.
     pub(super) most: Size,
 }
 
 impl Fetch {
-    /// Gets what is at this URL. What can never be got is dead; the rest may be tried again.
+    /// Fetches a URL. A URL that is not allowed makes a dead letter; other failures are retried.
     pub(super) async fn get(&self, url: &str, env: &Env, context: &Context) -> Result<Vec<u8>, Outcome> {
         let url = checked(url).map_err(|what| Outcome::dead(format!("the order's URL {what}")))?;
         let (timeout, most) = (self.timeout, self.most);
@@ -37,9 +37,9 @@ impl Fetch {
     }
 }
 
-/// A URL that may be fetched, or why this one may not.
+/// Parses a URL, or says why it may not be fetched.
 fn checked(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("is none: {error}"))?;
+    let url = Url::parse(text).map_err(|error| format!("is not valid: {error}"))?;
     let is_near = match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
@@ -54,16 +54,16 @@ fn checked(text: &str) -> Result<Url, String> {
     }
 }
 
-/// What is called localhost is this machine, whatever anybody says of that name.
+/// Replaces localhost by 127.0.0.1, so that name resolution cannot lead elsewhere.
 fn nearby(mut url: Url) -> Url {
     if url.host() == Some(Host::Domain("localhost")) {
-        // It has a host, so it can have another.
+        // It cannot fail: the URL has a host.
         let _ = url.set_ip_host(Ipv4Addr::LOCALHOST.into());
     }
     url
 }
 
-/// The URL without what may be secret in it: user, password and settings.
+/// Returns the URL without parts that may be secret: user, password and query.
 fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
@@ -72,14 +72,14 @@ fn shown(url: &Url) -> String {
 fn get(url: &Url, timeout: Duration, most: Size) -> Result<Vec<u8>, String> {
     let mut config = ureq::Agent::config_builder()
         .timeout_global(Some(timeout))
-        // Where it leads to was not checked, and is not what the order says.
+        // The target of a redirect was not checked, and the order does not name it.
         .max_redirects(0)
         .max_redirects_will_error(false)
         .http_status_as_error(false)
         .user_agent(concat!("sawmill/", env!("CARGO_PKG_VERSION")));
     config = match url.scheme() {
         "https" => config.tls_config(tls()?),
-        // No proxy is nearer than this machine itself.
+        // Requests to this machine need no proxy.
         _ => config.proxy(None),
     };
     let agent = config.build().new_agent();
@@ -129,8 +129,8 @@ mod tests {
         }
         assert_eq!(checked("http://localhost:81/o").unwrap().as_str(), "http://127.0.0.1:81/o");
         for (bad, said) in [
-            ("", "is none"),
-            ("/etc/passwd", "is none"),
+            ("", "is not valid"),
+            ("/etc/passwd", "is not valid"),
             ("file:///etc/passwd", "has no host"),
             ("http://example.org/o", "use https"),
             ("http://127.0.0.1.example.org/o", "use https"),

@@ -1,21 +1,22 @@
-//! `sawmill pool-worker`: one of several instances that share the orders of a Kafka topic. It takes one order, works it, and
-//! exits; whoever supervises it starts it again.
+//! `sawmill pool-worker`: one of several instances that share the orders of a Kafka topic. It runs one order
+//! and exits; a supervisor starts it again.
 //!
-//! It is a worker like any other, with a name that nobody else may have (its instance number), room for one message, and the
-//! end after that. What it had begun in a former life it finds in the ledger, which is the coordination topic.
+//! An instance is an ordinary worker with a unique name (its instance number), one message at a time, and a
+//! limit of one message. After a restart it finds unfinished orders in the ledger, which is the coordination
+//! topic.
 
+mod command_line;
 mod configuration;
 mod container;
 mod fetch;
 mod order;
-mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Outcome};
 
 pub(crate) use configuration::Configuration;
@@ -23,15 +24,15 @@ pub(crate) use configuration::Configuration;
 use crate::failure::Failure;
 use crate::metrics::Address;
 use crate::session::Session;
+use crate::values::{Backoff, Size, Span};
 use crate::work::program::Program;
 use crate::work::task::{Job, Task};
-use crate::work::{Delivery, OnFailure, Settings, Shape};
-use crate::written::{Backoff, Size, Span};
+use crate::work::{Delivery, OnFailure, Settings, WorkerSpec};
 use container::Containers;
 use fetch::Fetch;
 use order::{Kind, Order};
 
-/// What `sawmill pool-worker` takes.
+/// Arguments of `sawmill pool-worker`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Args {
@@ -39,87 +40,89 @@ pub(crate) struct Args {
     pool: PoolArgs,
     #[command(flatten)]
     orders: OrderArgs,
-    /// Run this for each order, with the order on its stdin, whatever it says
+    /// The command to run for each order, with the order on its stdin. The order itself is not interpreted
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// What it is as a worker.
+/// Options of the worker.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Pool")]
 struct PoolArgs {
-    /// The group that the pool is; every group sees every order [default: default]
+    /// The group of the pool. Every group gets every order [default: default]
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// How often an order may be worked [default: at-least-once]
+    /// The delivery guarantee [default: at-least-once]
     #[arg(long, value_enum, value_name = "HOW")]
     delivery: Option<Delivery>,
-    /// How often a failed order is tried again before it is given up [default: 5]
+    /// The number of retries of a failed order [default: 5]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
-    /// How long to wait before retries: from the one to the other [default: 1s..1h]
+    /// The wait before retries, from the first to the longest [default: 1s..1h]
     #[arg(long, value_name = "FIRST..LONGEST")]
     backoff: Option<Backoff>,
-    /// What to do with an order that is out of retries: keep it as a dead letter, or only log it [default: dead]
+    /// The handling of orders that are out of retries: keep them as dead letters, or only log them [default:
+    /// dead]
     #[arg(long, value_enum, value_name = "WHAT")]
     on_failure: Option<OnFailure>,
-    /// How long an order may take; then its process group gets SIGTERM, and SIGKILL 2 s later [default: no limit]
+    /// The time limit of an order. Then its process group gets SIGTERM, and SIGKILL 2 s later [default: no
+    /// limit]
     #[arg(long, value_name = "DURATION")]
     timeout: Option<Span>,
-    /// How much memory each process may have (Linux) [default: no limit]
+    /// The memory limit of each process (Linux only) [default: no limit]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// How long an instance may be silent before others take over its order [default: 10s]
+    /// How long the instance may be silent before others take over its order [default: 10s]
     #[arg(long, value_name = "DURATION")]
     ttl: Option<Span>,
-    /// Do not create the topic of the orders if it is missing; it is an error then
+    /// Fail if the topic of the orders does not exist, instead of creating it
     #[arg(long)]
     no_create: bool,
-    /// Say nothing that is not a warning or an error
+    /// Log only warnings and errors
     #[arg(long)]
     quiet: bool,
-    /// Log to the end of this file, and not to stderr; SIGUSR1 reopens it
+    /// The file to append the log to, instead of stderr. SIGUSR1 reopens it
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
-    /// Serve metrics for Prometheus at http://ADDRESS/metrics; only a port is open to this machine alone
+    /// The address to serve Prometheus metrics at, under /metrics. A port alone listens on localhost only
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<Address>,
 }
 
-/// How it deals with orders.
+/// Options for orders.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Orders")]
 struct OrderArgs {
-    /// Which kinds of orders are worked; others become dead letters [default: command,image,url]
+    /// The kinds of orders to run; others become dead letters [default: command,image,url]
     #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',', conflicts_with = "command")]
     accept: Vec<Kind>,
-    /// The program that runs containers, and options of it [default: docker or podman, if it is there]
+    /// The container program and its options [default: docker or podman, if installed]
     #[arg(long, value_name = "COMMAND", env = "SAWMILL_CONTAINER")]
     container: Option<String>,
-    /// Options for each container, like '--network=none --memory=1g'
+    /// Options for each container, such as '--network=none --memory=1g'
     #[arg(long, value_name = "OPTIONS", env = "SAWMILL_CONTAINER_OPTIONS", allow_hyphen_values = true)]
     container_options: Option<String>,
-    /// How long fetching an order may take [default: 30s]
+    /// The time limit for fetching an order [default: 30s]
     #[arg(long, value_name = "DURATION")]
     fetch_timeout: Option<Span>,
-    /// How large an order that is fetched may be [default: 1M]
+    /// The size limit of a fetched order [default: 1M]
     #[arg(long, value_name = "SIZE")]
     fetch_most: Option<Size>,
 }
 
 const HELP: &str = "\
-It takes one order, works it, and exits; a supervisor starts it again (systemd: Restart=always,
-RestartSec=0). Without an order it waits for one. All is set by the environment:
+An instance runs one order and exits; a supervisor starts it again (systemd: Restart=always,
+RestartSec=0). If there is no order, it waits for one. The environment configures it:
 
-  ORDERS_TOPIC        the topic with the orders, in Kafka; made if it is not there
-  COORDINATION_TOPIC  the topic on which instances agree, compacted; made if it is not there
-  INSTANCE_NUMBER     which instance this is: 0, 1, 2, … Two that live must not have the same one
+  ORDERS_TOPIC        the Kafka topic of the orders; created if it does not exist
+  COORDINATION_TOPIC  the compacted topic that coordinates instances; created if it does not exist
+  INSTANCE_NUMBER     the number of this instance: 0, 1, 2, …; unique among running instances
   KAFKA_BROKERS       host:port,host:port; or kafka://USER:PASSWORD@HOST:PORT?tls=on&sasl=plain
 
-Each order is worked by one instance, and not again once it is completed. An instance that dies
-is found silent after --ttl: then another takes its order over, or it does so itself when it is
-started again, before anything else. A command cannot be fenced: what an instance was doing when it
-died may have been done in part. With --delivery at-most-once such an order becomes a dead letter.
+One instance runs each order, and a completed order does not run again. If an instance dies, another
+one takes over its order after --ttl, or the instance itself resumes it first when it is restarted.
+A command cannot be fenced: part of its work may have been done before the instance died. With
+--delivery at-most-once such an order becomes a dead letter.
 
 An order is text:
   convert in.png 'out file.jpg'
@@ -128,18 +131,19 @@ or JSON, one of:
   {\"command\": [\"convert\", \"in.png\", \"out file.jpg\"]}
   {\"image\": \"resize:2\", \"args\": [\"--fast\"], \"env\": {\"SIZE\": \"50%\"}}
   {\"url\": \"https://example.org/orders/17\"}
-There is no shell between: quotes hold words together, and nothing is expanded. A container gets
-SAWMILL_ID and the like, too; it is called sawmill-ID, and removed at the end. What is at a URL is
-an order itself, but not another URL: https, or http on this machine; redirects are not followed.
-What is no order becomes a dead letter. Who may write to the topic may run what this user may: see
---accept. With -- COMMAND that is run instead, as `sawmill work` does, with the order on stdin.
+No shell is involved: quotes hold words together, and nothing is expanded. A container gets the same
+variables, such as SAWMILL_ID; it is named sawmill-ID and removed at the end. A URL leads to an order
+that is not a URL itself. It must be https, or http on this machine; redirects are not followed.
+Messages that are not orders become dead letters. Anybody who can write to the topic can run commands
+as this user; --accept limits that. With -- COMMAND, that command runs instead of the order, as with
+`sawmill work`, and gets the order on stdin.
 
-Environment, exit codes and signals of what runs are those of `sawmill work`: see its --help.
-Exit codes of the instance: 0 after an order, whatever became of it, or if it was told to stop; 1 if
-it had to stop, or its number is another's; 2 wrong usage or configuration; 3 Kafka could not be
-reached.
+The environment, exit codes and signals of commands are those of `sawmill work`; see its --help.
+Exit codes of the instance: 0 after an order with any result, or when it was told to stop; 1 if an
+error stopped it, or another instance uses its number; 2 wrong usage or configuration; 3 Kafka could
+not be reached.
 
-Other commands see the pool by --store 'kafka://BROKERS?coordination=COORDINATION_TOPIC'.
+Other commands access the pool with --store 'kafka://BROKERS?coordination=COORDINATION_TOPIC'.
 
 Examples:
   sawmill pool-worker
@@ -152,18 +156,18 @@ pub(crate) async fn run(args: Args, session: &Session) -> Result<(), Failure> {
     let flags = args.pool.settings(instance);
     let mut plan = flags.clone().resolve()?;
     plan.sole = true;
-    // An instance ends after an attempt: the next one is made later, by whoever comes to it.
+    // An instance exits after one attempt, so retries are never immediate: another start runs them later.
     plan.retry = plan.retry.immediate(0);
     let task = match args.command.is_empty() {
         false => Task::Program(Program::find(&args.command)?),
         true => Task::Orders(Orders::new(&args.orders)?),
     };
-    let shape = Shape { topics: vec![orders], flags, plan, task };
-    shape.run(session).await
+    let spec = WorkerSpec { topics: vec![orders], flags, plan, task };
+    spec.run(session).await
 }
 
 impl PoolArgs {
-    /// The settings of a worker that is one instance of a pool.
+    /// Returns the worker settings of one instance.
     fn settings(&self, instance: u32) -> Settings {
         let pool = self.clone();
         Settings {
@@ -187,9 +191,9 @@ impl PoolArgs {
     }
 }
 
-/// How orders become runs.
+/// Turns orders into runs.
 pub(crate) struct Orders {
-    /// Those that are worked; all if it is empty.
+    /// The accepted kinds; empty means all.
     accepted: Vec<Kind>,
     containers: Option<Containers>,
     fetch: Fetch,
@@ -209,7 +213,7 @@ impl Orders {
         Ok(Self { accepted: args.accept.clone(), containers, fetch })
     }
 
-    /// What to run for an order.
+    /// Returns the run for an order.
     pub(crate) async fn job(&self, env: &Env, context: &Context) -> Result<Job, Outcome> {
         match self.read(context.payload())? {
             Order::Url(url) => {

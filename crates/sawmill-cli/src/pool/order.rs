@@ -1,27 +1,27 @@
-//! A work order, as it stands in a message: a command line, a container image with environment pairs, or a URL from which the
-//! order is to be fetched.
+//! A work order in a message: a command line, a container image with environment variables, or the URL of an
+//! order.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::words;
+use super::command_line;
 
-/// What a message asks for.
+/// A parsed order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// A program of this machine, its arguments, and what it is told by the environment.
+    /// Runs a program of this machine with arguments and environment variables.
     Command { words: Vec<String>, env: Vec<(String, String)> },
-    /// A container of this image, with arguments for what runs in it.
+    /// Runs a container of this image with arguments and environment variables.
     Image { image: String, args: Vec<String>, env: Vec<(String, String)> },
-    /// The order itself is there.
+    /// The order has to be fetched from this URL.
     Url(String),
 }
 
-/// An order as JSON.
+/// An order in JSON.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct JsonOrder {
     command: Option<Words>,
     image: Option<String>,
     url: Option<String>,
@@ -46,7 +46,7 @@ enum Pairs {
 const KINDS: &str = "an order has one of `command`, `image` and `url`";
 
 impl Order {
-    /// Reads an order, or says what is wrong with it.
+    /// Parses an order; the error says what is wrong with it.
     pub(super) fn parse(payload: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(payload).map_err(|_| "it is no text".to_owned())?.trim();
         if text.contains('\0') {
@@ -56,13 +56,13 @@ impl Order {
             return Err("it is empty".to_owned());
         }
         if !text.starts_with('{') {
-            return Ok(Self::Command { words: command(words::split(text)?)?, env: Vec::new() });
+            return Ok(Self::Command { words: command(command_line::split(text)?)?, env: Vec::new() });
         }
-        let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        written.order()
+        let json: JsonOrder = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        json.order()
     }
 
-    /// One word for what it is.
+    /// Returns the kind of the order.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Command { .. } => Kind::Command,
@@ -79,7 +79,7 @@ pub(super) enum Kind {
     Command,
     /// A container
     Image,
-    /// An order that is fetched
+    /// An order that is fetched from a URL
     Url,
 }
 
@@ -93,7 +93,7 @@ impl Kind {
     }
 }
 
-impl Written {
+impl JsonOrder {
     fn order(self) -> Result<Order, String> {
         let Self { command: line, image, url, args, env } = self;
         let no_args = match args {
@@ -104,7 +104,7 @@ impl Written {
             (Some(line), None, None) => {
                 no_args?;
                 let words = match line {
-                    Words::Line(line) => words::split(&line)?,
+                    Words::Line(line) => command_line::split(&line)?,
                     Words::List(words) => words,
                 };
                 Ok(Order::Command { words: command(words)?, env: pairs(env)? })
@@ -135,7 +135,7 @@ fn command(words: Vec<String>) -> Result<Vec<String>, String> {
     }
 }
 
-/// An image's name must not look like an option of the program that runs it.
+/// Checks the name of an image: it must not look like an option of the container program.
 fn checked_image(image: String) -> Result<String, String> {
     let odd = |c: char| c.is_whitespace() || c.is_control();
     match image.is_empty() || image.starts_with('-') || image.contains(odd) {

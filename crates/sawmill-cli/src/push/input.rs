@@ -1,4 +1,4 @@
-//! Lines of stdin, in batches, while memory stays the same: a thread reads ahead of what is pushed.
+//! Lines of stdin in batches, in constant memory. A thread reads ahead of the pushes.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -9,17 +9,16 @@ use tokio::sync::mpsc;
 use crate::failure::Failure;
 use crate::text;
 
-/// The most bytes that a line may have: no engine takes a larger payload.
+/// The longest line in bytes: no engine takes a larger payload.
 pub(super) const LONGEST: usize = 16 << 20;
-/// How much is read at a time.
+/// The bytes of one read.
 const CHUNK: usize = 256 << 10;
-/// How many chunks wait to be pushed, at most.
+/// The number of chunks that may wait to be pushed.
 const AHEAD: usize = 4;
-/// How many bytes are pushed at once, if they are more than one line.
+/// The bytes of a batch of several lines.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// True if there is nothing on stdin, and nobody to put anything there: it is closed, which the standard library turns into the
-/// null device, or it is that.
+/// True if stdin is the null device. The standard library opens the null device in place of a closed stdin.
 pub(super) fn is_nothing() -> bool {
     use rustix::fs::{fstat, stat};
     matches!((fstat(io::stdin()), stat("/dev/null")), (Ok(a), Ok(b)) if a.st_rdev == b.st_rdev)
@@ -29,12 +28,12 @@ pub(super) fn unreadable(error: &io::Error) -> Failure {
     Failure::failed(format!("stdin cannot be read: {error}"))
 }
 
-/// Some lines that follow one another.
+/// Consecutive lines.
 pub(super) struct Batch {
-    /// The number of the first, counted from 1.
+    /// The number of the first line, from 1.
     pub(super) first: u64,
     pub(super) lines: Vec<Bytes>,
-    /// Why there is nothing after them, if it is not the end.
+    /// The error that ended the input, if it is not its regular end.
     pub(super) error: Option<Failure>,
 }
 
@@ -48,7 +47,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Lines in batches of this many at most. What has come is not kept waiting for more.
+    /// Reads stdin in batches of at most `most` lines. A batch does not wait for more lines than have
+    /// arrived.
     pub(super) fn of_stdin(most: usize) -> Result<Self, Failure> {
         let (sender, chunks) = mpsc::channel(AHEAD);
         std::thread::Builder::new()
@@ -58,7 +58,7 @@ impl Lines {
         Ok(Self { chunks, waiting: VecDeque::new(), error: None, next: 1, most })
     }
 
-    /// The next lines; none at the end.
+    /// Returns the next batch; none at the end of stdin.
     pub(super) async fn next(&mut self) -> Option<Batch> {
         if self.waiting.is_empty() && self.error.is_none() {
             let chunk = self.chunks.recv().await?;
@@ -87,13 +87,13 @@ impl Lines {
     }
 }
 
-/// The lines of a chunk, without their ends.
+/// Splits a chunk into lines without their ends.
 fn split(chunk: &Bytes) -> impl Iterator<Item = Bytes> {
     let whole = chunk.strip_suffix(b"\n").unwrap_or(chunk);
     whole.split(|byte| *byte == b'\n').map(|line| chunk.slice_ref(line))
 }
 
-/// Reads whole lines and sends them on, as they come.
+/// Reads whole lines and sends them on as they arrive.
 fn read(mut stdin: impl Read, sender: &mpsc::Sender<Result<Bytes, Failure>>) {
     let mut buffer = BytesMut::new();
     loop {
@@ -105,7 +105,7 @@ fn read(mut stdin: impl Read, sender: &mpsc::Sender<Result<Bytes, Failure>>) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                // Whoever was to get it may have gone.
+                // The receiver may be gone.
                 let _ = sender.blocking_send(Err(unreadable(&error)));
                 return;
             }
@@ -131,7 +131,7 @@ fn read(mut stdin: impl Read, sender: &mpsc::Sender<Result<Bytes, Failure>>) {
 mod tests {
     use super::*;
 
-    /// Gives a few bytes at a time.
+    /// A reader that returns a few bytes at a time.
     struct Drops<'a>(&'a [u8], usize);
 
     impl Read for Drops<'_> {

@@ -1,4 +1,4 @@
-//! A message as a line of JSON.
+//! Messages as lines of JSON (`--jsonl`).
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ struct Line<'a> {
     unique: Option<String>,
 }
 
-/// The message that a line stands for, or what is wrong with it.
+/// Builds the message of a line; the error says what is wrong with it.
 pub(super) fn message(line: &Bytes) -> Result<Push, String> {
     let line: Line =
         serde_json::from_slice(line).map_err(|error| format!("it is no message as JSON: {error}"))?;
@@ -46,7 +46,7 @@ pub(super) fn message(line: &Bytes) -> Result<Push, String> {
     Ok(line.headers.into_iter().fold(push, |push, (name, value)| push.header(name, value)))
 }
 
-/// A string is taken as text, and anything else as the JSON that it is.
+/// Takes a string as text, and any other value as JSON.
 fn payload(json: Option<&RawValue>, base64: Option<String>) -> Result<Bytes, String> {
     match (json, base64) {
         (Some(json), None) => Ok(match serde_json::from_str::<String>(json.get()) {

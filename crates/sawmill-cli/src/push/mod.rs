@@ -1,4 +1,4 @@
-//! `sawmill push`: one message, or one per line of stdin.
+//! `sawmill push`: pushes one message, or one per line of stdin.
 
 mod input;
 mod jsonl;
@@ -18,18 +18,18 @@ use crate::session::Session;
 use crate::{text, topic};
 use input::{Batch, Lines};
 
-/// The most lines that are pushed at once.
+/// The largest number of lines in one push.
 const BATCH: usize = 1_000;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What was printed is durable. On an error in the middle, everything printed stays, and the line
-number of the first that was not pushed is named. With --lines, a line is taken as it is, without
-its line end.
+A printed id means that its message is durable. If pushing fails on some line, the messages before
+it stay, and the error names the first line that was not pushed. With --lines, the payload is the
+line without its line end.
 
-With --jsonl, each line is an object with these fields, all optional but the payload:
-  payload         a string is taken as text; anything else as JSON
-  payload_base64  in place of payload, for bytes that are no text
+With --jsonl, each line is an object with these fields, all optional except the payload:
+  payload         a string is pushed as text; any other value as JSON
+  payload_base64  replaces payload for bytes that are not text
   key, unique     strings
   at, in          a time or a duration
   headers         an object of strings
@@ -41,35 +41,35 @@ Examples:
   sawmill push clicks --lines --quiet < clicks.txt
   echo '{\"payload\":{\"to\":\"alice\"},\"key\":\"alice\"}' | sawmill push emails --jsonl")]
 pub(crate) struct PushArgs {
-    /// The topic; made with the usual settings if it is not there
+    /// The topic. It is created with default settings if it does not exist
     topic: String,
-    /// What the message says; if it is absent or `-`, stdin is the payload
+    /// The payload. Without it, or with `-`, stdin is the payload
     payload: Option<String>,
-    /// Messages with the same key keep together, and in ordered groups keep their order
+    /// The key. Messages with the same key share a shard, and ordered groups handle them in order
     #[arg(long)]
     key: Option<String>,
-    /// Not to be started before this much time has passed, like 30s, 10m or 1h30m
+    /// Delay the message by this time, such as 30s, 10m or 1h30m
     #[arg(long = "in", value_name = "DURATION", value_parser = text::duration, conflicts_with = "at")]
     after: Option<Duration>,
-    /// Not to be started before this time, like 2026-11-15T08:00:00Z
+    /// Delay the message until this time, such as 2026-11-15T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = text::time)]
     at: Option<Timestamp>,
-    /// A header; may be given several times
+    /// A header. Repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
     header: Vec<(String, String)>,
-    /// Add nothing while a message of this name is live, and print the id of that one
+    /// Push nothing if a live message has this unique name, and print the id of that message
     #[arg(long, value_name = "NAME")]
     unique: Option<String>,
-    /// Each line of stdin is a message
+    /// Push each line of stdin as a message
     #[arg(long, conflicts_with_all = ["payload", "unique"])]
     lines: bool,
-    /// Each line of stdin is a message as JSON
+    /// Push each line of stdin as a message in JSON
     #[arg(long, conflicts_with_all = ["payload", "unique", "lines", "key", "after", "at", "header"])]
     jsonl: bool,
-    /// Print only the count
+    /// Print only the number of messages
     #[arg(long, short)]
     quiet: bool,
-    /// Refuse a topic that is not there
+    /// Fail if the topic does not exist
     #[arg(long)]
     no_create: bool,
 }
@@ -79,13 +79,13 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// A message that was pushed, as it is printed.
+/// A pushed message, as it is printed.
 #[derive(Serialize)]
 struct Pushed {
     id: String,
 }
 
-/// How many were pushed, as it is printed.
+/// The number of pushed messages, as it is printed.
 #[derive(Serialize)]
 struct Count {
     pushed: u64,
@@ -97,7 +97,7 @@ pub(crate) async fn run(args: PushArgs, session: &Session) -> Result<(), Failure
     if many && input::is_nothing() {
         note("Nothing is pushed: stdin is closed, or the null device.");
     }
-    // It is read before a topic is made for it.
+    // Read the payload before creating the topic: a failed read must not leave one.
     let one =
         (!many).then(|| payload(args.payload.as_deref())).transpose()?.map(|payload| args.message(payload));
     topic::ensure(&mill, &args.topic, !args.no_create).await?;
@@ -116,7 +116,7 @@ pub(crate) async fn run(args: PushArgs, session: &Session) -> Result<(), Failure
 }
 
 impl PushArgs {
-    /// The message with this payload, and all that was said of it.
+    /// Builds the message with this payload and the options.
     fn message(&self, payload: Bytes) -> Push {
         let mut push = Push::new(payload);
         if let Some(key) = &self.key {
@@ -134,7 +134,7 @@ impl PushArgs {
         self.header.iter().fold(push, |push, (name, value)| push.header(name, value.clone()))
     }
 
-    /// The message that a line of stdin stands for.
+    /// Builds the message of a line of stdin.
     fn message_of(&self, line: &Bytes) -> Result<Push, Failure> {
         match self.jsonl {
             true => jsonl::message(line).map_err(Failure::failed),
@@ -143,7 +143,7 @@ impl PushArgs {
     }
 }
 
-/// The one payload: an argument, or all of stdin.
+/// Returns the single payload: the argument, or all of stdin.
 fn payload(argument: Option<&str>) -> Result<Bytes, Failure> {
     if let Some(text) = argument.filter(|text| *text != "-") {
         return Ok(Bytes::copy_from_slice(text.as_bytes()));
@@ -158,7 +158,7 @@ fn payload(argument: Option<&str>) -> Result<Bytes, Failure> {
         note("Reading the payload from the terminal: end it with ctrl-D on a line of its own.");
     }
     let mut payload = Vec::new();
-    // One byte more than anything that can be pushed, so that what is too large is refused and not cut.
+    // Read one byte more than can be pushed, so that a payload that is too large fails instead of being cut.
     let most = input::LONGEST as u64 + 1;
     stdin.lock().take(most).read_to_end(&mut payload).map_err(|error| input::unreadable(&error))?;
     Ok(payload.into())
@@ -168,12 +168,12 @@ async fn push_lines(mill: &Sawmill, args: &PushArgs, session: &Session) -> Resul
     let mut lines = Lines::of_stdin(BATCH)?;
     let mut pushed = 0;
     let began = session.env.now();
-    // Ids that run over a terminal are progress enough.
+    // If ids are printed to a terminal, they show the progress.
     let ids_are_seen = !args.quiet && std::io::stdout().is_terminal();
     let progress = (!ids_are_seen).then(|| LiveLine::new(&session.env));
     while let Some(batch) = lines.next().await {
         let Batch { first, lines, error } = batch;
-        // A line that is wrong does not keep those before it from being pushed.
+        // Lines before a wrong one are still pushed.
         let (messages, wrong) = messages(args, &lines);
         pushed += push_batch(mill, args, session, first, messages).await?;
         if let Some(progress) = &progress {
@@ -188,7 +188,7 @@ async fn push_lines(mill: &Sawmill, args: &PushArgs, session: &Session) -> Resul
     Ok(pushed)
 }
 
-/// The messages that lines stand for, up to the first that stands for none.
+/// Builds the messages of the lines up to the first wrong line.
 fn messages(args: &PushArgs, lines: &[Bytes]) -> (Vec<Push>, Option<Failure>) {
     let mut messages = Vec::with_capacity(lines.len());
     for line in lines {
@@ -200,8 +200,8 @@ fn messages(args: &PushArgs, lines: &[Bytes]) -> (Vec<Push>, Option<Failure>) {
     (messages, None)
 }
 
-/// Pushes messages that begin at this line, and prints their ids. If they cannot be pushed together because one of them cannot
-/// be pushed at all, those before it are.
+/// Pushes the messages of the lines from `first` on, and prints their ids. If the batch is refused because of
+/// one of them, the messages before that one are still pushed.
 async fn push_batch(
     mill: &Sawmill,
     args: &PushArgs,
@@ -239,7 +239,7 @@ fn so_far(lines: u64) -> String {
     }
 }
 
-/// Prints the ids of what is durable.
+/// Prints the ids of durable messages.
 fn print(session: &Session, args: &PushArgs, ids: &[MessageId]) -> Result<(), std::io::Error> {
     if args.quiet {
         return Ok(());
@@ -257,8 +257,8 @@ fn print(session: &Session, args: &PushArgs, ids: &[MessageId]) -> Result<(), st
     out.flush()
 }
 
-/// The failure of a reader who has gone away. It is no quiet one: whoever reads the ids believes that the rest was not
-/// pushed, and is right about all but these.
+/// The failure if the ids cannot be printed. A closed stdout is an error here, unlike elsewhere: the reader
+/// assumes that the other lines were not pushed, which is wrong for these.
 fn unread(error: std::io::Error, last: u64) -> Failure {
     Failure::failed(format!("the ids could not be printed: {error}{}", so_far(last)))
 }

@@ -1,4 +1,4 @@
-//! One process per message: payload in, exit code out.
+//! One process per message: the payload goes to its stdin, the exit code decides the outcome.
 
 use std::io;
 use std::pin::pin;
@@ -12,45 +12,45 @@ use tokio::process::Child;
 
 use super::cleanup::Cleanup;
 use super::environment::variables;
-use super::last_words::LastWords;
 use super::process_group::{ProcessGroup, ending};
 use super::relay;
 use super::runner::{GRACE, Runner, unwanted};
+use super::stderr_tail::StderrTail;
 
-/// Not now: to be tried again later (EX_TEMPFAIL).
-const LATER: i32 = 75;
-/// The message can never succeed (EX_DATAERR).
-const HOPELESS: i32 = 65;
-/// Something is wrong with this worker, not with the message (EX_CONFIG).
-pub(crate) const BROKEN: i32 = 78;
+/// Exit code of a message to try again later.
+const EX_TEMPFAIL: i32 = 75;
+/// Exit code of a message that can never succeed.
+const EX_DATAERR: i32 = 65;
+/// Exit code of a problem with this worker, not with the message.
+pub(crate) const EX_CONFIG: i32 = 78;
 
-/// How long to wait for the last words of a process that has ended, if something else holds its stderr open.
-pub(crate) const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How long to wait for the rest of stderr after a process has ended, if another process holds stderr open.
+pub(crate) const STDERR_WAIT: Duration = Duration::from_millis(200);
 
 /// Runs the command for one message.
 pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
     if runner.is_aborting() {
-        return runner.said(Outcome::retry("the worker was aborted")).await;
+        return runner.report(Outcome::retry("the worker was aborted")).await;
     }
     let job = match runner.task.job(&runner, &context).await {
         Ok(job) => job,
-        Err(outcome) => return runner.said(outcome).await,
+        Err(outcome) => return runner.report(outcome).await,
     };
     let mut command = runner.command(&job.program);
-    // What the message is called comes last: nothing else may say so.
+    // The variables of the message come last, so that nothing can override them.
     command.envs(job.variables).envs(variables(&context));
-    let cleanup = Cleanup::ready(job.cleanup, &runner.minder);
+    let cleanup = Cleanup::new(job.cleanup, &runner.minder);
     let (group, mut child) = match runner.start(&mut command).await {
         Ok(started) => started,
         Err(outcome) => return outcome,
     };
     let entry = runner.runs.begin(&context, Some(&group));
-    // Dropping the group kills it: so it is when the claim is lost, and when the worker drops this run.
+    // Dropping the group kills it, for example when the claim is lost or the worker drops this run.
     let outcome = tokio::select! {
         biased;
         attempted = attempt(&runner, &job.input, &group, &mut child) => match attempted {
             Ok(outcome) => {
-                cleanup.ended();
+                cleanup.cancel();
                 outcome
             }
             Err(outcome) => outcome,
@@ -59,33 +59,34 @@ pub(crate) async fn run(runner: Arc<Runner>, context: Context) -> Outcome {
     };
     group.end();
     drop(entry);
-    runner.said(outcome).await
+    runner.report(outcome).await
 }
 
-/// What became of the message. It is the error if the command did not end by itself.
+/// Returns the outcome; as `Err` if the command did not exit by itself.
 async fn attempt(
     runner: &Runner,
     input: &[u8],
     group: &ProcessGroup,
     child: &mut Child,
 ) -> Result<Outcome, Outcome> {
-    let words = LastWords::default();
+    let tail = StderrTail::default();
     let ended = {
-        let process = attend(runner, input, group, child, &words);
+        let process = communicate(runner, input, group, child, &tail);
         match runner.limits().timeout {
             None => Ok(process.await),
             Some(limit) => in_time(runner, group, process, limit).await,
         }
     };
     match ended {
-        Ok(Ok(status)) if status.code().is_some() => Ok(judge(runner, status, &words)),
-        Ok(Ok(status)) => Err(judge(runner, status, &words)),
+        Ok(Ok(status)) if status.code().is_some() => Ok(judge(runner, status, &tail)),
+        Ok(Ok(status)) => Err(judge(runner, status, &tail)),
         Ok(Err(error)) => Err(Outcome::retry(format!("how it ended is not known: {error}"))),
-        Err(late) => Err(Outcome::retry(with_words(&late, &words.text()))),
+        Err(late) => Err(Outcome::retry(with_stderr(&late, &tail.text()))),
     }
 }
 
-/// Waits for a process that may take so long. One that takes longer has ended when this returns the error.
+/// Waits for a process within a time limit. A process that exceeds it has been ended when this returns the
+/// error.
 pub(crate) async fn in_time<T>(
     runner: &Runner,
     group: &ProcessGroup,
@@ -101,27 +102,27 @@ pub(crate) async fn in_time<T>(
         group.end();
         let _ = runner.env.within(GRACE, process).await;
     }
-    Err(runner.late(limit))
+    Err(runner.timeout_error(limit))
 }
 
-/// Feeds the process, listens to it, and waits for its end.
-async fn attend(
+/// Writes the input, reads the output, and waits for the exit.
+async fn communicate(
     runner: &Runner,
     input: &[u8],
     group: &ProcessGroup,
     child: &mut Child,
-    words: &LastWords,
+    tail: &StderrTail,
 ) -> io::Result<ExitStatus> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // A command need not read its payload.
+            // A command need not read its payload, so a broken pipe is no error.
             let _ = stdin.write_all(input).await;
         }
     };
-    let listen = async {
+    let read_stderr = async {
         if let Some(stderr) = stderr {
-            words.follow(stderr, &runner.env).await;
+            tail.follow(stderr, &runner.env).await;
         }
     };
     let relay = async {
@@ -129,38 +130,38 @@ async fn attend(
             relay::pass_on(stdout, &runner.env).await;
         }
     };
-    let mut talk = pin!(async { tokio::join!(feed, listen, relay) });
-    let mut talked = false;
+    let mut pipes = pin!(async { tokio::join!(feed, read_stderr, relay) });
+    let mut pipes_done = false;
     let status = loop {
         tokio::select! {
             biased;
-            _ = &mut talk, if !talked => talked = true,
+            _ = &mut pipes, if !pipes_done => pipes_done = true,
             status = child.wait() => break status,
         }
     };
-    // What it has left behind in its group ends with it.
+    // Processes that it has left in its group end with it.
     group.end();
-    if !talked {
-        let _ = runner.env.within(LAST_WORDS, talk).await;
+    if !pipes_done {
+        let _ = runner.env.within(STDERR_WAIT, pipes).await;
     }
     status
 }
 
-/// What an exit code means.
-fn judge(runner: &Runner, status: ExitStatus, words: &LastWords) -> Outcome {
-    let said = words.text();
+/// Returns the outcome for an exit status.
+fn judge(runner: &Runner, status: ExitStatus, tail: &StderrTail) -> Outcome {
+    let said = tail.text();
     let hint = runner.memory_hint(&said, status.code().is_none());
-    let error = with_words(&format!("{}{hint}", ending(status)), &said);
+    let error = with_stderr(&format!("{}{hint}", ending(status)), &said);
     match status.code() {
         Some(0) => Outcome::Done,
-        Some(LATER) => Outcome::Snooze(runner.snooze),
-        Some(HOPELESS) => Outcome::dead(error),
-        Some(BROKEN) => Outcome::stop(error),
+        Some(EX_TEMPFAIL) => Outcome::Snooze(runner.snooze),
+        Some(EX_DATAERR) => Outcome::dead(error),
+        Some(EX_CONFIG) => Outcome::stop(error),
         _ => Outcome::retry(error),
     }
 }
 
-/// An error, and what was said about it.
-pub(crate) fn with_words(error: &str, said: &str) -> String {
+/// Appends what the command wrote to stderr to an error.
+pub(crate) fn with_stderr(error: &str, said: &str) -> String {
     if said.is_empty() { error.to_owned() } else { format!("{error}: {said}") }
 }

@@ -1,5 +1,5 @@
-//! What has to be done after a run that did not end by itself, since killing its processes is not enough: a container runs on
-//! when the program that asked for it is killed.
+//! Cleanup after a run that did not end by itself. Killing its processes is not enough: a container keeps
+//! running when the program that started it is killed.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -8,24 +8,24 @@ use std::sync::Arc;
 use super::minder::Minder;
 use super::program::Program;
 
-/// Cleans up when it is dropped, unless the run has ended. The minder does it if the worker is killed.
+/// Cleans up on drop, unless the run has ended. If the worker is killed, the minder cleans up.
 pub(crate) struct Cleanup {
     program: Option<Program>,
     minder: Arc<Minder>,
 }
 
 impl Cleanup {
-    pub(crate) fn ready(program: Option<Program>, minder: &Arc<Minder>) -> Self {
+    pub(crate) fn new(program: Option<Program>, minder: &Arc<Minder>) -> Self {
         if let Some(program) = &program {
-            minder.clean_up_by(Some(program));
+            minder.set_cleanup(Some(program));
         }
         Self { program, minder: minder.clone() }
     }
 
-    /// There is nothing left to clean up.
-    pub(crate) fn ended(mut self) {
+    /// Cancels the cleanup: the run has ended.
+    pub(crate) fn cancel(mut self) {
         if self.program.take().is_some() {
-            self.minder.clean_up_by(None);
+            self.minder.set_cleanup(None);
         }
     }
 }
@@ -33,9 +33,9 @@ impl Cleanup {
 impl Drop for Cleanup {
     fn drop(&mut self) {
         let Some(program) = self.program.take() else { return };
-        // Nobody may be left to wait for it; it goes on by itself.
+        // The program runs on by itself: nothing may be left that could wait for it.
         match start(&program) {
-            Ok(_) => self.minder.clean_up_by(None),
+            Ok(_) => self.minder.set_cleanup(None),
             Err(error) => {
                 let program = program.path.display();
                 tracing::warn!(%error, "{program} cannot be started to clean up after a run that was ended");
@@ -44,7 +44,7 @@ impl Drop for Cleanup {
     }
 }
 
-/// Starts a program that nobody waits for.
+/// Starts a program without waiting for it.
 pub(super) fn start(program: &Program) -> std::io::Result<std::process::Child> {
     Command::new(&program.path)
         .args(&program.args)

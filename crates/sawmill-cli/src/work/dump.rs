@@ -1,37 +1,39 @@
-//! The state of a worker, for people: what it does, what it has done, and where its topics stand.
+//! The state dump of a worker (SIGUSR2): what it runs, its counters, and the backlog of its topics.
 
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::clock::Moment;
-use sawmill::{GroupStatus, Sawmill, Worker};
+use sawmill::admin::GroupStatus;
+use sawmill::engine::runtime::Moment;
+use sawmill::{Sawmill, Worker};
 
 use super::runner::Runner;
 use super::running::Run;
 use crate::text;
 
-/// How long the store may take to say where a topic stands.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit for the status of a topic.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a dump needs to know of the worker.
-pub(crate) struct Subject {
+/// The worker to dump, and what a dump needs besides.
+pub(crate) struct StateDump {
     pub(crate) mill: Sawmill,
     pub(crate) worker: Arc<Worker>,
     pub(crate) runner: Arc<Runner>,
     pub(crate) topics: Vec<String>,
     pub(crate) group: String,
-    /// How long it took to open the store.
+    /// How long opening the store took.
     pub(crate) connect: Duration,
     pub(crate) since: Moment,
 }
 
-impl Subject {
-    /// The state, in lines.
-    pub(crate) async fn dump(&self) -> String {
+impl StateDump {
+    /// Returns the state as lines of text.
+    pub(crate) async fn text(&self) -> String {
         let mut text = self.of_worker();
         for topic in &self.topics {
-            let status = self.runner.env.within(PATIENCE, self.mill.status(topic, &self.group)).await;
+            let status =
+                self.runner.env.within(STATUS_TIMEOUT, self.mill.admin().status(topic, &self.group)).await;
             let line = match status {
                 Some(Ok(status)) => of_topic(&status),
                 Some(Err(error)) => format!("not known: {error}"),
@@ -49,8 +51,8 @@ impl Subject {
         let (env, state, counts) = (&self.runner.env, self.worker.state(), self.worker.counts());
         let id = state.id.map_or_else(|| "(not a member of its group now)".to_owned(), |id| id.to_string());
         let up = env.now().since(self.since);
-        let took = self.runner.runs.took();
-        let rate = took.runs as f64 / up.as_secs_f64().max(0.001);
+        let times = self.runner.runs.times();
+        let rate = times.runs as f64 / up.as_secs_f64().max(0.001);
         let mut text = String::new();
         let mut line = |line: String| text.push_str(&(line + "\n"));
         line(format!("state of worker {id} of group {} at {}", self.group, text::rfc3339(env.wall())));
@@ -69,8 +71,8 @@ impl Subject {
         line(format!(
             "  up {}, {rate:.1} runs per second, {} per run, {} the longest, {} to open the store",
             text::span(up),
-            text::span(took.mean()),
-            text::span(took.longest),
+            text::span(times.mean()),
+            text::span(times.longest),
             text::span(self.connect)
         ));
         text

@@ -1,12 +1,12 @@
-//! What a command is told of its message by the environment.
+//! The environment variables that describe a message to its command.
 
 use sawmill::Context;
-use sawmill::message::Headers;
+use sawmill::engine::model::Headers;
 
-/// The variables of one message.
+/// Returns the variables of one message.
 ///
-/// Values are text without NUL, as an environment can hold nothing else: a key that is not is given in hexadecimal digits under
-/// another name, and a header that is not is left out.
+/// Environment values are text without NUL. A key that is not such text is passed in hexadecimal under
+/// another name, and such a header is left out.
 pub(crate) fn variables(context: &Context) -> Vec<(String, String)> {
     let mut variables = vec![
         ("SAWMILL_ID".to_owned(), context.id().to_string()),
@@ -20,7 +20,8 @@ pub(crate) fn variables(context: &Context) -> Vec<(String, String)> {
     variables
 }
 
-/// True for a variable that only a message can set: the worker itself may run for a message of another worker.
+/// True for variables that describe a message. They are removed from the worker's own environment, as the
+/// worker may run inside a command of another worker.
 pub(crate) fn is_of_message(name: &str) -> bool {
     let rest = name.strip_prefix("SAWMILL_");
     rest.is_some_and(|rest| OF_MESSAGES.contains(&rest) || rest.starts_with("HEADER_"))

@@ -1,13 +1,13 @@
-//! The minder: a small process beside the worker that ends what the worker leaves behind when it is killed.
+//! The minder: a small process beside the worker that ends what the worker leaves when it is killed.
 //!
-//! A worker that gets SIGKILL can do nothing about the processes it has started, and others will start its messages again.
-//! So it tells the minder of each process group that it opens and closes, through a pipe. When the pipe ends, for whatever
-//! reason, the minder kills the groups that are still open, removes the folder that they shared, and exits.
+//! A worker that gets SIGKILL cannot end the processes that it has started, and other workers will run its
+//! messages again. So the worker reports every process group that it opens and closes to the minder through a
+//! pipe. When the pipe closes, for whatever reason, the minder kills the groups that are still open, removes
+//! the folder that they shared, and exits.
 //!
-//! It may also be told of a program that is to run then, for what killing processes does not end.
+//! The worker can also name a program to run at that point, to clean up what killing processes does not end.
 //!
-//! A group of which the minder was not told yet gets away: a worker has to be killed in the very moment in which it starts a
-//! process for that.
+//! A group escapes if the worker is killed right after starting its process and before reporting it.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -25,13 +25,13 @@ use super::cleanup;
 use super::program::Program;
 use crate::failure::Failure;
 
-/// The hidden command that is the minder.
+/// The hidden command that runs the minder.
 pub(crate) const COMMAND: &str = "__minder";
 
-/// The worker's end.
+/// The worker's side of the minder.
 pub(crate) struct Minder {
     program: PathBuf,
-    /// What is to be removed at the end.
+    /// The folder to remove at the end.
     folder: PathBuf,
     state: Mutex<State>,
 }
@@ -55,30 +55,30 @@ impl Minder {
         })
     }
 
-    /// This group is to end with the worker.
+    /// Reports a group that must end with the worker.
     pub(crate) fn open(&self, group: Pid) {
         let mut state = self.state();
         state.open.insert(group.as_raw_pid());
-        self.tell(&mut state, &format!("+{}\n", group.as_raw_pid()));
+        self.send(&mut state, &format!("+{}\n", group.as_raw_pid()));
     }
 
-    /// This group has ended.
+    /// Reports that a group has ended.
     pub(crate) fn close(&self, group: Pid) {
         let mut state = self.state();
         state.open.remove(&group.as_raw_pid());
-        self.tell(&mut state, &format!("-{}\n", group.as_raw_pid()));
+        self.send(&mut state, &format!("-{}\n", group.as_raw_pid()));
     }
 
-    /// If the worker is killed, this is to run; there is room for one.
-    pub(crate) fn clean_up_by(&self, program: Option<&Program>) {
+    /// Sets the one program to run if the worker is killed, or none.
+    pub(crate) fn set_cleanup(&self, program: Option<&Program>) {
         let mut state = self.state();
-        state.cleanup = program.map(words);
+        state.cleanup = program.map(encode);
         let line = state.cleanup.clone().unwrap_or_else(|| "!\n".to_owned());
-        self.tell(&mut state, &line);
+        self.send(&mut state, &line);
     }
 
-    /// Somebody may have killed the minder: then there is a new one, which is told everything.
-    fn tell(&self, state: &mut State, line: &str) {
+    /// Sends a line to the minder. If the minder was killed, starts a new one and sends it the whole state.
+    fn send(&self, state: &mut State, line: &str) {
         if write(&mut state.process, line).is_ok() {
             return;
         }
@@ -111,7 +111,7 @@ impl Drop for Minder {
 }
 
 fn launch(program: &Path, folder: &Path) -> io::Result<Child> {
-    // In a group of its own, so that what a terminal sends to the worker does not reach it.
+    // In its own process group, so that signals from the terminal of the worker do not reach it.
     Command::new(program)
         .arg(COMMAND)
         .arg(folder)
@@ -127,19 +127,20 @@ fn write(process: &mut Child, lines: &str) -> io::Result<()> {
     pipe.write_all(lines.as_bytes())
 }
 
-/// What the minder is told at its start.
+/// Arguments of the minder.
 #[derive(Debug, clap::Args)]
-pub(crate) struct MindArgs {
+pub(crate) struct MinderArgs {
     /// The folder to remove at the end
     folder: PathBuf,
 }
 
-/// The minder's end: reads until the pipe ends.
-pub(crate) fn mind(args: &MindArgs) -> Result<(), Failure> {
-    // A service manager may send these to all that belong to the worker; the minder goes when the worker has gone.
+/// Runs the minder: reads until the pipe closes.
+pub(crate) fn run(args: &MinderArgs) -> Result<(), Failure> {
+    // A service manager may send these signals to all processes of the worker. The minder ignores them and
+    // exits when the worker has ended.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
-    let deaf: Vec<_> =
+    let ignored: Vec<_> =
         [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()]
             .into_iter()
             .map(signal)
@@ -147,32 +148,32 @@ pub(crate) fn mind(args: &MindArgs) -> Result<(), Failure> {
     let (mut open, mut cleanup) = (BTreeSet::new(), None);
     for line in io::stdin().lock().split(b'\n').map_while(Result::ok) {
         match line.strip_prefix(b"!") {
-            Some(words) => cleanup = program(words),
-            None => note(&mut open, &line),
+            Some(words) => cleanup = decode(words),
+            None => record(&mut open, &line),
         }
     }
     for group in open.into_iter().filter_map(Pid::from_raw) {
-        // It may have ended by itself.
+        // The group may have ended already.
         let _ = kill_process_group(group, Signal::KILL);
     }
     if let Some(mut running) = cleanup.and_then(|cleanup| cleanup::start(&cleanup).ok()) {
         let _ = running.wait();
     }
-    // It is gone already if the worker has come to its end.
+    // The worker has removed it already if it ended normally.
     let _ = std::fs::remove_dir_all(&args.folder);
-    drop((deaf, entered));
+    drop((ignored, entered));
     Ok(())
 }
 
-/// A program in one line: its words in hexadecimal digits, as they may be any bytes.
-fn words(program: &Program) -> String {
+/// Encodes a program in one line. Its words are in hexadecimal, as they may contain any byte.
+fn encode(program: &Program) -> String {
     let hex = |word: &OsStr| word.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let words = std::iter::once(program.path.as_os_str()).chain(program.args.iter().map(OsString::as_os_str));
     format!("!{}\n", words.map(hex).collect::<Vec<_>>().join(" "))
 }
 
-/// The program that such a line names, if it does.
-fn program(line: &[u8]) -> Option<Program> {
+/// Decodes such a line, if it is valid.
+fn decode(line: &[u8]) -> Option<Program> {
     let word = |text: &str| {
         let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
         let bytes =
@@ -185,10 +186,10 @@ fn program(line: &[u8]) -> Option<Program> {
     Some(Program { path: path.into(), args: words.collect() })
 }
 
-fn note(open: &mut BTreeSet<i32>, line: &[u8]) {
+fn record(open: &mut BTreeSet<i32>, line: &[u8]) {
     let Some((sign, number)) = line.split_first() else { return };
     let Ok(group) = String::from_utf8_lossy(number).parse::<i32>() else { return };
-    // 0 and 1 would be the minder's own group, and everything there is.
+    // 0 would be the minder's own group, and 1 all processes.
     match sign {
         b'+' if group > 1 => open.insert(group),
         _ => open.remove(&group),
@@ -203,7 +204,7 @@ mod tests {
     fn the_minder_knows_which_groups_are_open() {
         let mut open = BTreeSet::new();
         for line in ["+12", "+13", "-12", "", "x", "+", "+0", "+1", "+-5", "-99"] {
-            note(&mut open, line.as_bytes());
+            record(&mut open, line.as_bytes());
         }
         assert_eq!(open.into_iter().collect::<Vec<_>>(), [13]);
     }
@@ -211,10 +212,10 @@ mod tests {
     #[test]
     fn a_program_survives_its_line() {
         let args = ["", "a b", "ä\n!", "-x"].map(OsString::from).to_vec();
-        let line = words(&Program { path: "/bin/x y".into(), args: args.clone() });
+        let line = encode(&Program { path: "/bin/x y".into(), args: args.clone() });
         let line = line.strip_prefix('!').unwrap().strip_suffix('\n').unwrap();
-        let read = program(line.as_bytes()).unwrap();
+        let read = decode(line.as_bytes()).unwrap();
         assert_eq!((read.path.as_path(), read.args), (Path::new("/bin/x y"), args));
-        assert!(program(b"").is_none() && program(b"xy").is_none());
+        assert!(decode(b"").is_none() && decode(b"xy").is_none());
     }
 }

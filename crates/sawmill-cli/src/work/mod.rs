@@ -1,13 +1,11 @@
 //! `sawmill work`: runs a command for each message.
 
-mod care;
 mod child;
 mod cleanup;
+mod controls;
 mod dump;
 mod environment;
 mod hooks;
-mod last_words;
-mod line;
 pub(crate) mod minder;
 mod process_group;
 pub(crate) mod program;
@@ -18,23 +16,26 @@ mod runner;
 mod running;
 pub(crate) mod settings;
 mod signals;
+mod stderr_tail;
 mod stream;
-mod talker;
+mod stream_process;
+mod stream_protocol;
 pub(crate) mod task;
 
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sawmill::clock::Moment;
-use sawmill::{Context, Counts, Sawmill, Worker, WorkerBuilder};
+use sawmill::engine::runtime::Moment;
+use sawmill::worker::Counts;
+use sawmill::{Context, Sawmill, Worker, WorkerBuilder};
 
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::session::Session;
 use crate::{text, topic};
-use care::Care;
-use dump::Subject;
+use controls::Controls;
+use dump::StateDump;
 #[cfg(feature = "kafka")]
 pub(crate) use environment::variables;
 use program::Program;
@@ -43,15 +44,15 @@ use reload::Reload;
 use runner::Runner;
 pub(crate) use settings::Settings;
 pub(crate) use settings::{Delivery, OnFailure, Plan};
-use signals::{Asked, Signals};
+use signals::{Request, Signals};
 use stream::Stream;
 use task::Task;
 
-/// What `sawmill work` takes.
+/// Arguments of `sawmill work`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Args {
-    /// The topics to work, the first one having priority
+    /// The topics to work. The first has the highest priority
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
     #[command(flatten)]
@@ -62,53 +63,54 @@ pub(crate) struct Args {
 }
 
 const HELP: &str = "\
-The payload is on the command's stdin. There is no shell between: arguments are passed as they
-are. The command has a process group of its own; what is left of it when the command ends is killed.
+The payload is on the stdin of the command. No shell is involved: arguments are passed as they are.
+The command runs in its own process group, and what is left of the group when it ends is killed.
 
-With --stream the command is started once per slot and stays. Each message is one line on its stdin:
+With --stream the command is started once per slot and keeps running. Each message is one line on
+its stdin:
   {\"id\":\"…\",\"topic\":\"…\",\"group\":\"…\",\"key\":\"…\",\"attempt\":1,\"token\":7,\"headers\":{…},\"payload\":\"…\"}
-and what is not text comes in base64 as key_base64, headers_base64 and payload_base64 instead.
-It answers each with one line on its stdout before it is given the next:
+Values that are not text are in base64 in key_base64, headers_base64 and payload_base64 instead.
+The command answers each message with one line on its stdout before it gets the next:
   {\"id\":\"…\",\"ok\":true}   or   {\"id\":\"…\",\"error\":\"…\",\"retry\":false}
-An error is tried again unless retry is false: then the message is a dead letter at once. A
-command that ends, or answers anything else, fails its message and is started again; exit code 78
-stops the worker. After the last message its stdin ends, and it has 5 s to end too. Of the
-environment it has SAWMILL_STATE alone.
+An error is retried, unless retry is false: then the message becomes a dead letter at once. If the
+command exits or gives any other answer, its message fails and the command is started again; exit
+code 78 stops the worker. After the last message its stdin is closed, and it has 5 s to exit. Of the
+variables below, a streaming command gets only SAWMILL_STATE.
 
 Environment of the command:
-  SAWMILL_ID        the message's id, the same at every attempt
-  SAWMILL_TOPIC     the topic it was pushed to
+  SAWMILL_ID        the id of the message, the same at every attempt
+  SAWMILL_TOPIC     the topic that the message was pushed to
   SAWMILL_GROUP     the group of the worker
-  SAWMILL_KEY       its key, if it has one; SAWMILL_KEY_HEX instead, if that is not text
-  SAWMILL_ATTEMPT   which attempt this is, from 1
-  SAWMILL_TOKEN     the fencing number: it grows, so that other systems can refuse stale runs
-  SAWMILL_HEADER_*  its headers that are text, in upper case, with _ for other signs
-  SAWMILL_STATE     a folder that hooks and commands share as long as the worker lives
+  SAWMILL_KEY       the key, if there is one; SAWMILL_KEY_HEX instead if it is not text
+  SAWMILL_ATTEMPT   the number of the attempt, from 1
+  SAWMILL_TOKEN     the fencing token: it grows, so that other systems can refuse stale runs
+  SAWMILL_HEADER_*  the headers that are text, in upper case, with _ for other characters
+  SAWMILL_STATE     a folder that hooks and commands share during the life of the worker
 
 Exit codes of the command:
   0             done
-  75            try again later; not counted as an attempt (under at-most-once: a dead letter)
-  65            it can never succeed: a dead letter at once
-  78            stop the worker, and leave the message untouched (under at-most-once: a dead letter)
-  anything else, or a signal: failed; the last 4 KiB of its stderr are kept with the failure
+  75            try again later, not counted as an attempt (with at-most-once: a dead letter)
+  65            the message can never succeed: a dead letter at once
+  78            stop the worker and leave the message untouched (with at-most-once: a dead letter)
+  anything else, or a signal: failed; the last 4 KiB of stderr are kept with the failure
 
 Signals:
-  SIGINT        finish what runs, then stop; the second time, abort
-  SIGTERM       abort what runs (SIGTERM to it, SIGKILL 2 s later; it will run again, or becomes a dead letter
-                under at-most-once), then stop
-                Either ends an --on-start or --on-stop command that runs.
+  SIGINT        finish running commands, then stop; the second SIGINT aborts
+  SIGTERM       abort running commands (SIGTERM, then SIGKILL 2 s later), then stop; their messages
+                run again, or become dead letters with at-most-once
+                Both signals also end a running --on-start or --on-stop command.
   SIGUSR1       reopen the log file
   SIGUSR2       write the state to the log
-  SIGHUP        reload the --config file: the log says what changed, and what needs a restart
+  SIGHUP        reload the --config file; the log tells what changed and what needs a restart
                 (timeout, memory, quiet and log-level can change)
 
-Exit codes of the worker: 0 if it was told to stop, or has come to its --limit or to the end of
---drain; 1 if it had to stop; 2 wrong usage or configuration; 3 the store could not be reached at
-the start. While it runs it waits for a store that is down.
+Exit codes of the worker: 0 if it was told to stop, or reached its --limit or the end of --drain;
+1 if an error stopped it; 2 wrong usage or configuration; 3 the store could not be reached at the
+start. A running worker waits for a store that is down.
 
 logrotate: `postrotate kill -USR1 PID endscript`, without `copytruncate`.
 systemd:   `KillMode=mixed`, `ExecReload=kill -HUP $MAINPID`; with `KillSignal=SIGINT` a stop
-           finishes what runs, within `TimeoutStopSec`.
+           finishes running commands, within `TimeoutStopSec`.
 
 Examples:
   sawmill work emails -- ./send-mail
@@ -119,30 +121,30 @@ Examples:
 pub(crate) async fn run(args: Args, session: &Session) -> Result<(), Failure> {
     let plan = args.settings.clone().over(&session.file.work).resolve()?;
     let task = Task::Program(Program::find(&args.command)?);
-    let shape = Shape { topics: args.topics, flags: args.settings, plan, task };
-    shape.run(session).await
+    let spec = WorkerSpec { topics: args.topics, flags: args.settings, plan, task };
+    spec.run(session).await
 }
 
-/// What a worker is to be.
-pub(crate) struct Shape {
+/// The specification of a worker.
+pub(crate) struct WorkerSpec {
     pub(crate) topics: Vec<String>,
-    /// What was said on the command line, which is stronger than what a configuration file says later.
+    /// The flags, which take precedence over the configuration file, also after a reload.
     pub(crate) flags: Settings,
     pub(crate) plan: Plan,
     pub(crate) task: Task,
 }
 
-impl Shape {
-    /// Works until the end.
+impl WorkerSpec {
+    /// Runs the worker to its end.
     pub(crate) async fn run(self, session: &Session) -> Result<(), Failure> {
-        let mut care = Care::take(session, &self.plan).await?;
-        let worked = carry_out(self, session, &mut care).await;
-        care.last_words(worked)
+        let mut controls = Controls::start(session, &self.plan).await?;
+        let worked = run_worker(self, session, &mut controls).await;
+        controls.log_failure(worked)
     }
 }
 
-async fn carry_out(shape: Shape, session: &Session, care: &mut Care) -> Result<(), Failure> {
-    let Shape { topics, flags, plan, task } = shape;
+async fn run_worker(spec: WorkerSpec, session: &Session, controls: &mut Controls) -> Result<(), Failure> {
+    let WorkerSpec { topics, flags, plan, task } = spec;
     let mut signals = Signals::listen()?;
     let began = session.env.now();
     let opening = open(session, &plan, &topics);
@@ -153,16 +155,16 @@ async fn carry_out(shape: Shape, session: &Session, care: &mut Care) -> Result<(
         Failure::failed(format!("no temporary folder can be made for SAWMILL_STATE: {error}"))
     })?;
     let runner = Runner::new(&plan, task, shared.path().to_owned(), session.env.clone())?;
-    care.reload_by(Reload::new(session, flags, runner.clone(), care.quiet.clone()));
+    controls.reload_by(Reload::new(session, flags, runner.clone(), controls.quiet.clone()));
     if let Some(hook) = &plan.on_start {
         let starting = hooks::run("--on-start", hook, &runner);
         let Some(started) = signals.unless_ended(starting).await else { return Ok(()) };
         started?;
     }
-    let shift = Shift { mill, plan, topics, runner, connect, since: session.env.now() };
-    let worked = shift.work(&mut signals, care).await;
-    if let Some(hook) = &shift.plan.on_stop {
-        let stopped = signals.unless_ended(hooks::run("--on-stop", hook, &shift.runner)).await;
+    let active = ActiveWorker { mill, plan, topics, runner, connect, since: session.env.now() };
+    let worked = active.work(&mut signals, controls).await;
+    if let Some(hook) = &active.plan.on_stop {
+        let stopped = signals.unless_ended(hooks::run("--on-stop", hook, &active.runner)).await;
         worked?;
         if stopped.is_none() {
             tracing::warn!("the --on-stop command `{hook}` was ended by a signal before it was done");
@@ -172,7 +174,7 @@ async fn carry_out(shape: Shape, session: &Session, care: &mut Care) -> Result<(
     worked
 }
 
-/// Opens the store, and creates what topics are missing.
+/// Opens the store, and creates missing topics if that is allowed.
 async fn open(session: &Session, plan: &Plan, topics: &[String]) -> Result<Sawmill, Failure> {
     let mill = session.open().await?;
     for name in topics {
@@ -181,20 +183,20 @@ async fn open(session: &Session, plan: &Plan, topics: &[String]) -> Result<Sawmi
     Ok(mill)
 }
 
-/// A worker, and all that it needs.
-struct Shift {
+/// A running worker and what it needs.
+struct ActiveWorker {
     mill: Sawmill,
     plan: Plan,
     topics: Vec<String>,
     runner: Arc<Runner>,
-    /// How long it took to open the store.
+    /// How long opening the store took.
     connect: Duration,
     since: Moment,
 }
 
-impl Shift {
-    /// Works until the end, for whatever reason it comes.
-    async fn work(&self, signals: &mut Signals, care: &Care) -> Result<(), Failure> {
+impl ActiveWorker {
+    /// Runs the worker to its end, whatever ends it.
+    async fn work(&self, signals: &mut Signals, controls: &Controls) -> Result<(), Failure> {
         let stream = match &self.runner.task {
             Task::Program(program) if self.plan.stream => {
                 Some(Stream::new(self.runner.clone(), program.clone()))
@@ -215,24 +217,24 @@ impl Shift {
         };
         let starting = self.builder()?.start(handler);
         let started =
-            signals.unless_ended(starting).await.transpose().map_err(|error| self.refused(error))?;
+            signals.unless_ended(starting).await.transpose().map_err(|error| self.start_failure(error))?;
         let Some(worker) = started else { return Ok(()) };
         let worker = Arc::new(worker);
-        let progress = Progress::new(self, worker.clone(), care.quiet.clone());
-        let counts = progress.shown_during(self.supervise(&worker, signals, care)).await;
+        let progress = Progress::new(self, worker.clone(), controls.quiet.clone());
+        let counts = progress.shown_during(self.supervise(&worker, signals, controls)).await;
         if let Some(stream) = stream {
-            // Who asks once more does not want to wait for them.
+            // A further signal skips the wait for the commands.
             let _ = signals.unless_ended(stream.end()).await;
         }
-        self.sum_up(&counts);
+        self.log_summary(&counts);
         match counts.stopped_because {
             Some(reason) => Err(Failure::failed(format!("the worker had to stop: {reason}"))),
             None => Ok(()),
         }
     }
 
-    /// Why the worker does not start.
-    fn refused(&self, error: sawmill::Error) -> Failure {
+    /// Returns the failure of a worker that does not start.
+    fn start_failure(&self, error: sawmill::Error) -> Failure {
         let has_number = self.plan.sole && error.kind() == sawmill::ErrorKind::InUse;
         let failure = Failure::from(error);
         if has_number { failure.and("; the name comes from INSTANCE_NUMBER") } else { failure }
@@ -245,7 +247,7 @@ impl Shift {
             .worker_for(self.topics.iter())
             .group(&plan.group)
             .name(&plan.name)
-            .slots(plan.concurrency)
+            .concurrency(plan.concurrency)
             .retry(plan.retry)
             .ttl(plan.ttl)
             .delivery(match plan.delivery {
@@ -260,10 +262,10 @@ impl Shift {
             builder = builder.ordered();
         }
         if plan.sole {
-            builder = builder.unique_name(&plan.name).most_claimed(1);
+            builder = builder.unique_name(&plan.name).max_in_flight(1);
         }
         if let Some(limit) = plan.limit {
-            builder = builder.most_started(limit);
+            builder = builder.max_messages(limit);
         }
         if let Some(folder) = &plan.journal {
             std::fs::create_dir_all(folder).map_err(|error| {
@@ -277,20 +279,20 @@ impl Shift {
         Ok(builder)
     }
 
-    /// Waits for the worker's end, and does what is asked meanwhile.
-    async fn supervise(&self, worker: &Arc<Worker>, signals: &mut Signals, care: &Care) -> Counts {
+    /// Waits for the worker's end, and handles signals meanwhile.
+    async fn supervise(&self, worker: &Arc<Worker>, signals: &mut Signals, controls: &Controls) -> Counts {
         let (mut finishing, mut drained) = (false, !self.plan.drain);
         loop {
             tokio::select! {
                 biased;
                 counts = worker.ended() => return counts,
-                asked = signals.next() => match asked {
-                    Asked::Finish if !finishing => {
+                request = signals.next() => match request {
+                    Request::Finish if !finishing => {
                         finishing = true;
                         self.finish(worker);
                     }
-                    Asked::Finish | Asked::Abort => self.abort(worker),
-                    Asked::Dump => self.dump(worker, care.log.clone()),
+                    Request::Finish | Request::Abort => self.abort(worker),
+                    Request::Dump => self.dump(worker, controls.log.clone()),
                 },
                 () = worker.drained(), if !drained => {
                     drained = true;
@@ -300,9 +302,10 @@ impl Shift {
         }
     }
 
-    /// Writes the state to the log. The store may take its time to say where the topics stand: nobody waits for that.
+    /// Writes the state to the log, in the background: the store may take its time for the status of the
+    /// topics.
     fn dump(&self, worker: &Arc<Worker>, log: Log) {
-        let subject = Subject {
+        let state = StateDump {
             mill: self.mill.clone(),
             worker: worker.clone(),
             runner: self.runner.clone(),
@@ -311,7 +314,7 @@ impl Shift {
             connect: self.connect,
             since: self.since,
         };
-        self.runner.env.spawn(async move { log.write(&subject.dump().await) });
+        self.runner.env.spawn(async move { log.write(&state.text().await) });
     }
 
     fn finish(&self, worker: &Arc<Worker>) {
@@ -329,7 +332,8 @@ impl Shift {
         });
     }
 
-    /// Nothing starts any more, what runs is asked to end, and what then still runs is killed.
+    /// Stops the worker at once: nothing starts, running commands get SIGTERM, and those that are left are
+    /// killed.
     fn abort(&self, worker: &Arc<Worker>) {
         self.stop(worker);
         let (worker, runner) = (worker.clone(), self.runner.clone());
@@ -339,7 +343,7 @@ impl Shift {
         });
     }
 
-    fn sum_up(&self, counts: &Counts) {
+    fn log_summary(&self, counts: &Counts) {
         let (done, failed, dead) = (counts.done, counts.failed, counts.dead);
         tracing::info!("stopped: {done} done, {failed} failed, {dead} dead letters");
     }

@@ -1,4 +1,4 @@
-//! A process group: a command, and whatever it starts. It ends as a whole.
+//! A process group: a command and everything that it starts. It ends as a whole.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -10,9 +10,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
 use super::minder::Minder;
-use crate::written::Size;
+use crate::values::Size;
 
-/// A process group that is killed when this is dropped, if not before.
+/// A process group that is killed on drop, if not before.
 pub(crate) struct ProcessGroup {
     leader: Pid,
     ended: AtomicBool,
@@ -20,7 +20,7 @@ pub(crate) struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Starts a command in a group of its own. What it leaves behind when it is dropped is reaped by the runtime.
+    /// Starts a command in its own process group. The runtime reaps the child if it is dropped.
     pub(crate) fn start(
         command: &mut Command,
         memory: Option<Size>,
@@ -41,13 +41,13 @@ impl ProcessGroup {
         self.leader
     }
 
-    /// Asks all of it to end.
+    /// Sends SIGTERM to the group.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Kills all that is left of it. Call this as soon as the leader is known to have ended: only while some process of the group
-    /// is there, or its leader was just reaped, is its number certain to be its own.
+    /// Kills the rest of the group. Call this as soon as the leader is known to have ended: the group number
+    /// is certain to be ours only while a process of the group exists, or right after its leader was reaped.
     pub(crate) fn end(&self) {
         self.signal(Signal::KILL);
         if !self.ended.swap(true, Ordering::SeqCst) {
@@ -55,7 +55,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Lets what is left of it run on.
+    /// Releases the group: its remaining processes run on.
     pub(crate) fn release(self) {
         self.ended.store(true, Ordering::SeqCst);
         self.minder.close(self.leader);
@@ -63,7 +63,7 @@ impl ProcessGroup {
 
     fn signal(&self, signal: Signal) {
         if !self.ended.load(Ordering::SeqCst) {
-            // There may be nobody left to hear it.
+            // The group may have ended already.
             let _ = kill_process_group(self.leader, signal);
         }
     }
@@ -75,14 +75,14 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Limits the private writable memory of a process. Address space as such (RLIMIT_AS) would be the wrong measure: runtimes like
-/// Node, Go and Java reserve many gigabytes of it that they never use.
+/// Limits the private writable memory of a process. A limit on address space (RLIMIT_AS) would not work:
+/// runtimes such as Node, Go and Java reserve many gigabytes that they never use.
 #[cfg(target_os = "linux")]
 fn limit(process: Pid, memory: Size) -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, prlimit};
     let limit = Rlimit { current: Some(memory.0), maximum: Some(memory.0) };
     match prlimit(Some(process), Resource::Data, limit) {
-        // It has ended already.
+        // The process has ended already.
         Ok(_) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -93,13 +93,13 @@ fn limit(_process: Pid, _memory: Size) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 pub(crate) fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => {
             let name = Signal::from_named_raw(signal).map(|signal| format!("{signal:?}"));
-            // Like `Signal::KILL`, perhaps in quotes.
+            // The debug format is like `Signal::KILL`, perhaps in quotes.
             let name =
                 name.and_then(|name| Some(format!(" (SIG{})", name.trim_matches('"').rsplit("::").next()?)));
             format!("killed by signal {signal}{}", name.unwrap_or_default())

@@ -1,4 +1,5 @@
-//! The command that runs for each message: found before the worker joins, so that a wrong one fails no message.
+//! The command that runs for each message. It is looked up before the worker joins its group, so that a wrong
+//! command fails no message.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::failure::Failure;
 
-/// A command and its arguments. There is no shell between.
+/// A command and its arguments, run without a shell.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
@@ -15,7 +16,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Finds the command as a shell would.
+    /// Looks up the command as a shell would.
     pub(crate) fn find(words: &[OsString]) -> Result<Self, Failure> {
         let (command, args) =
             words.split_first().ok_or_else(|| Failure::usage("say which COMMAND to run, after `--`"))?;

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sawmill::clock::Moment;
-use sawmill::env::Env;
-use sawmill::{Counts, Sawmill, Worker, WorkerState};
+use sawmill::engine::runtime::{Env, Moment};
+use sawmill::worker::{Counts, WorkerState};
+use sawmill::{Sawmill, Worker};
 
-use super::Shift;
+use super::ActiveWorker;
 use crate::live::{self, LiveLine};
 use crate::text;
 
-/// How often the line changes.
+/// The interval between two updates of the line.
 const EVERY: Duration = Duration::from_millis(250);
-/// How often the store is asked for the backlog, and how long it may take.
+/// The interval between two backlog queries, and the time limit of each.
 const BACKLOG_EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Over how long the rate is taken.
+/// The period that the rate is averaged over.
 const RATE_OVER: Duration = Duration::from_secs(5);
 
 pub(super) struct Progress {
@@ -31,12 +31,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(shift: &Shift, worker: Arc<Worker>, quiet: Arc<AtomicBool>) -> Self {
-        let (topics, group) = (shift.topics.clone(), shift.plan.group.clone());
-        Self { mill: shift.mill.clone(), env: shift.runner.env.clone(), topics, group, worker, quiet }
+    pub(super) fn new(active: &ActiveWorker, worker: Arc<Worker>, quiet: Arc<AtomicBool>) -> Self {
+        let (topics, group) = (active.topics.clone(), active.plan.group.clone());
+        Self { mill: active.mill.clone(), env: active.runner.env.clone(), topics, group, worker, quiet }
     }
 
-    /// Waits for this, and shows the line meanwhile if somebody sees it.
+    /// Awaits the work, and shows the line meanwhile if there is a terminal.
     pub(super) async fn shown_during<T>(&self, work: impl Future<Output = T>) -> T {
         if !live::is_seen() {
             return work.await;
@@ -53,14 +53,14 @@ impl Progress {
         let name = format!("{}/{}", self.topics.join("+"), self.group);
         let mut rate = Rate::default();
         let mut backlog = None;
-        let mut asked: Option<Moment> = None;
+        let mut refreshed: Option<Moment> = None;
         loop {
             let now = self.env.now();
             if self.quiet.load(Ordering::Relaxed) {
                 line.clear();
             } else {
-                if asked.is_none_or(|asked| now.since(asked) >= BACKLOG_EVERY) {
-                    asked = Some(now);
+                if refreshed.is_none_or(|refreshed| now.since(refreshed) >= BACKLOG_EVERY) {
+                    refreshed = Some(now);
                     backlog = self.env.within(PATIENCE, self.backlog()).await.flatten();
                 }
                 let counts = self.worker.counts();
@@ -71,11 +71,11 @@ impl Progress {
         }
     }
 
-    /// How many messages wait; `None` if the store does not say.
+    /// Returns the number of waiting messages; `None` if the store does not answer.
     async fn backlog(&self) -> Option<u64> {
         let mut sum = 0;
         for topic in &self.topics {
-            let status = self.mill.status(topic, &self.group).await.ok()?;
+            let status = self.mill.admin().status(topic, &self.group).await.ok()?;
             sum += status.waiting + status.retrying;
         }
         Some(sum)
@@ -103,7 +103,7 @@ fn described(
     )
 }
 
-/// How fast a count grew of late.
+/// The recent growth rate of a count.
 #[derive(Default)]
 struct Rate {
     seen: VecDeque<(Moment, u64)>,
@@ -112,7 +112,7 @@ struct Rate {
 impl Rate {
     fn per_second(&mut self, now: Moment, count: u64) -> f64 {
         self.seen.push_back((now, count));
-        // The oldest that stays is the last one that is old enough.
+        // Keep the newest sample that is old enough, and those after it.
         while self.seen.get(1).is_some_and(|(at, _)| now.since(*at) >= RATE_OVER) {
             self.seen.pop_front();
         }

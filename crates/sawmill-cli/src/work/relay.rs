@@ -1,14 +1,14 @@
-//! What commands say on stdout, passed on line by line to a terminal that has a live line on it.
+//! Passes the stdout of commands line by line to a terminal that shows a live line.
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::live::{self, Out};
 
-/// The longest piece of a line that is kept until its end comes.
+/// The longest unfinished line that is kept until its end arrives.
 const LONGEST: usize = 64 << 10;
 
-/// Passes on all that is said. A terminal may be slow: only this command waits for that.
+/// Passes on all output. If the terminal is slow, only this command waits.
 pub(crate) async fn pass_on(mut stdout: impl AsyncRead + Unpin, env: &Env) {
     let mut said = Vec::new();
     while matches!(stdout.read_buf(&mut said).await, Ok(1..)) {

@@ -1,5 +1,5 @@
-//! SIGHUP: the configuration file is read again. What a run takes with it when it starts can change at any time; the rest is
-//! what the worker is, and needs a restart.
+//! SIGHUP: reloads the configuration file. Settings that each run reads when it starts can change; the others
+//! need a restart.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::care::level;
+use super::controls::level;
 use super::runner::{Limits, Runner};
 use super::settings::Settings;
 use crate::cli::Globals;
@@ -18,16 +18,16 @@ use crate::log::{Log, LogLevel};
 use crate::session::Session;
 use crate::settings::{File, StoreSettings};
 
-/// What can change while the worker runs.
+/// Settings that can change while the worker runs.
 const CHANGEABLE: &[&str] = &["log-level", "work.timeout", "work.memory", "work.quiet"];
-/// What may hold a password, and is therefore not shown.
+/// Settings that may hold a password and are not shown.
 const SECRET: &[&str] = &["store", "ledger"];
 
 pub(super) struct Reload {
     path: Option<PathBuf>,
     globals: Globals,
     flags: Settings,
-    /// The file as far as the worker goes by it.
+    /// The file settings that are in effect.
     in_force: Table,
     runner: Arc<Runner>,
     log: Log,
@@ -45,14 +45,14 @@ impl Reload {
             path: session.globals.config.clone(),
             globals: session.globals.clone(),
             flags,
-            in_force: flat(&session.file.written),
+            in_force: flat(&session.file.raw),
             runner,
             log: session.log.clone(),
             quiet,
         }
     }
 
-    /// Reads the file again, and says what follows. A file with something wrong in it changes nothing.
+    /// Reads the file again, and logs and applies the changes. A file with an error changes nothing.
     pub(super) fn now(&mut self) {
         let Some(path) = &self.path else {
             tracing::warn!("there is no configuration to reload: the worker was started without --config");
@@ -63,7 +63,7 @@ impl Reload {
             Ok(file)
         });
         match read {
-            Ok(file) => self.change_to(&flat(&file.written)),
+            Ok(file) => self.change_to(&flat(&file.raw)),
             Err(error) => tracing::error!(%error, "the configuration is not reloaded; all stays as it was"),
         }
     }
@@ -98,7 +98,7 @@ impl Reload {
         }
     }
 
-    /// What the worker is to go by if this is the file; `None` if that makes no sense.
+    /// Returns the settings that result from this file; `None` if the file is invalid.
     fn effective(&self, file: &Table) -> Option<(StoreSettings, Settings, Option<LogLevel>)> {
         let file = file_of(file).ok()?;
         let level = self.globals.log_level.or(file.log_level);
@@ -115,7 +115,7 @@ impl Reload {
     }
 }
 
-/// The file with each setting under one name: `store`, `work.timeout`.
+/// Flattens the file: each setting gets one name, such as `store` or `work.timeout`.
 fn flat(file: &Table) -> Table {
     let mut flat = Table::new();
     for (name, value) in file {
@@ -131,7 +131,7 @@ fn flat(file: &Table) -> Table {
     flat
 }
 
-/// What a flat file says.
+/// Parses a flattened file.
 fn file_of(flat: &Table) -> Result<File, Failure> {
     let mut file = Table::new();
     for (name, value) in flat {
@@ -155,7 +155,7 @@ fn changed(old: &Table, new: &Table) -> Vec<String> {
     keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned().collect()
 }
 
-/// `timeout: 5m -> 1m`.
+/// Describes a change, as in `timeout: 5m -> 1m`.
 fn describe(key: &str, old: Option<&Value>, new: Option<&Value>) -> String {
     let shown = |value: Option<&Value>| match value {
         None => "(default)".to_owned(),

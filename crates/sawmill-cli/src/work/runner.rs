@@ -1,4 +1,4 @@
-//! What all runs of a worker have in common, and how a command is started.
+//! The state that all runs of a worker share, and the start of commands.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Outcome};
 use tokio::process::{Child, Command};
 
@@ -19,15 +19,15 @@ use super::running::Runs;
 use super::settings::{Delivery, Plan};
 use super::task::Task;
 use crate::live;
-use crate::written::Size;
+use crate::values::Size;
 
-/// How long a group has between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// How often, and after what time, a command is tried again that could not be started for want of means.
+/// Attempts and pauses for starting a command while resources are short.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What a run may take.
+/// The limits of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) timeout: Option<Duration>,
@@ -35,21 +35,21 @@ pub(crate) struct Limits {
 }
 
 pub(crate) struct Runner {
-    /// What runs for a message.
+    /// The task that runs for a message.
     pub(crate) task: Task,
     limits: Mutex<Limits>,
-    /// What commands say on stdout goes through this process, so that it does not garble the live line.
+    /// The stdout of commands goes through this process, so that it does not garble the live line.
     relays: bool,
-    /// A message that was given to a run is never given to another.
+    /// A message that was given to a run is never given to another (at-most-once).
     pub(crate) once: bool,
-    /// How long a message waits whose command said "later".
+    /// How long to wait after exit code 75.
     pub(crate) snooze: Duration,
     /// The folder that hooks and commands share.
     pub(crate) shared: PathBuf,
     pub(crate) env: Env,
     pub(crate) runs: Arc<Runs>,
     pub(crate) minder: Arc<Minder>,
-    /// Whatever fails from now on fails because it was made to end.
+    /// The worker is being aborted, so failures of runs do not count.
     aborting: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ impl Runner {
         }))
     }
 
-    /// What a run that begins now may take.
+    /// Returns the limits for a run that begins now.
     pub(crate) fn limits(&self) -> Limits {
         *self.limits.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -83,15 +83,17 @@ impl Runner {
         *self.limits.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = limits;
     }
 
-    /// Asks all that runs to end, and waits for that, but not for long. What does not end well by itself is not to be settled.
+    /// Sends SIGTERM to all runs, and waits up to `GRACE` for them. Runs that do not end successfully are not
+    /// settled.
     pub(crate) async fn terminate(&self) {
         self.aborting.store(true, Ordering::SeqCst);
         self.runs.terminate();
         let _ = self.env.within(GRACE, self.runs.idle()).await;
     }
 
-    /// Says what became of a message, unless it failed because the worker is being aborted: then the worker will drop this.
-    pub(crate) async fn said(&self, outcome: Outcome) -> Outcome {
+    /// Returns the outcome, unless the message failed while the worker is being aborted: then this waits
+    /// until the worker drops it.
+    pub(crate) async fn report(&self, outcome: Outcome) -> Outcome {
         if self.is_aborting() && outcome != Outcome::Done {
             std::future::pending::<()>().await;
         }
@@ -102,7 +104,7 @@ impl Runner {
         self.aborting.load(Ordering::SeqCst)
     }
 
-    /// A command, ready to be started.
+    /// Prepares a command.
     pub(crate) fn command(&self, program: &Program) -> Command {
         let mut command = Command::new(&program.path);
         command.args(&program.args).env("SAWMILL_STATE", &self.shared);
@@ -118,7 +120,7 @@ impl Runner {
         command
     }
 
-    /// Starts a command. If that is not possible at all, it is the worker that is broken, and not the message.
+    /// Starts a command. If that is impossible, the worker stops: the message is not at fault.
     pub(crate) async fn start(&self, command: &mut Command) -> Result<(Arc<ProcessGroup>, Child), Outcome> {
         let mut tries = 0;
         loop {
@@ -127,7 +129,7 @@ impl Runner {
                 Err(error) => error,
             };
             tries += 1;
-            if !may_pass(&error) || tries == TRIES {
+            if !is_retryable(&error) || tries == TRIES {
                 let program = command.as_std().get_program().display();
                 return Err(Outcome::stop(format!("the command {program} cannot be started: {error}")));
             }
@@ -135,17 +137,17 @@ impl Runner {
         }
     }
 
-    /// The error of a run that took too long.
-    pub(crate) fn late(&self, limit: Duration) -> String {
+    /// Returns the error of a run that exceeded its time limit.
+    pub(crate) fn timeout_error(&self, limit: Duration) -> String {
         format!("it took longer than its timeout of {limit:?}")
     }
 
-    /// What is to be said beside an error if the limit on memory may be the cause. A process that gets no more memory is not
-    /// killed: it is for itself to say so.
-    pub(crate) fn memory_hint(&self, said: &str, killed: bool) -> String {
-        let speaks_of_it = said.to_lowercase().contains("memory") || said.contains("bad_alloc");
+    /// Returns a hint for an error that the memory limit may have caused. A process that gets no memory is
+    /// not killed; it has to report that itself.
+    pub(crate) fn memory_hint(&self, stderr: &str, killed: bool) -> String {
+        let mentions_memory = stderr.to_lowercase().contains("memory") || stderr.contains("bad_alloc");
         match self.limits().memory {
-            Some(limit) if killed || speaks_of_it => {
+            Some(limit) if killed || mentions_memory => {
                 format!(" (it may have reached its memory limit of {limit})")
             }
             _ => String::new(),
@@ -153,14 +155,14 @@ impl Runner {
     }
 }
 
-/// True if a moment later it may be possible: there are too many processes or files, or a script is just being written.
-fn may_pass(error: &io::Error) -> bool {
+/// True for temporary errors: too many processes or files, or a script that is still being written.
+fn is_retryable(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let passing = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::TXTBSY];
     Errno::from_io_error(error).is_some_and(|errno| passing.contains(&errno))
 }
 
-/// Runs that are not wanted any more: nobody waits for what they say.
+/// Waits until the run is no longer wanted; nobody uses its outcome then.
 pub(crate) async fn unwanted(context: &Context) -> Outcome {
     context.cancelled().await;
     Outcome::retry("it was not wanted any more")

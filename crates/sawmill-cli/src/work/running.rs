@@ -1,12 +1,11 @@
-//! What runs now, for those who ask: the state dump, and whoever has to end it.
+//! The current runs, for the state dump and for ending them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use rustix::process::Pid;
-use sawmill::clock::Moment;
-use sawmill::env::Env;
+use sawmill::engine::runtime::{Env, Moment};
 use sawmill::{Context, MessageId};
 use tokio::sync::watch;
 
@@ -23,7 +22,7 @@ pub(crate) struct Runs {
 struct Table {
     last: u64,
     now: BTreeMap<u64, Run>,
-    took: Took,
+    times: RunTimes,
 }
 
 /// A message that runs.
@@ -34,21 +33,21 @@ pub(crate) struct Run {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) attempt: u32,
     pub(crate) since: Moment,
-    /// None if no process runs for it.
+    /// None if the run has no process.
     pub(crate) pid: Option<Pid>,
-    /// Whoever runs it owns it, and ends it.
+    /// The code that runs the message owns the group and ends it.
     group: Weak<ProcessGroup>,
 }
 
-/// How long runs took that have ended.
+/// The durations of finished runs.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Took {
+pub(crate) struct RunTimes {
     pub(crate) runs: u64,
     pub(crate) sum: Duration,
     pub(crate) longest: Duration,
 }
 
-impl Took {
+impl RunTimes {
     pub(crate) fn mean(&self) -> Duration {
         self.sum.checked_div(u32::try_from(self.runs).unwrap_or(u32::MAX)).unwrap_or_default()
     }
@@ -59,7 +58,7 @@ impl Runs {
         Arc::new(Self { env, table: Mutex::default(), count: watch::Sender::new(0) })
     }
 
-    /// This message runs, until what this returns is dropped.
+    /// Registers a run, until the returned entry is dropped.
     pub(crate) fn begin(self: &Arc<Self>, context: &Context, group: Option<&Arc<ProcessGroup>>) -> Entry {
         let mut table = self.table();
         table.last += 1;
@@ -78,23 +77,23 @@ impl Runs {
         Entry { runs: self.clone(), number }
     }
 
-    /// What runs now, the oldest first.
+    /// Returns the current runs, the oldest first.
     pub(crate) fn now(&self) -> Vec<Run> {
         self.table().now.values().cloned().collect()
     }
 
-    pub(crate) fn took(&self) -> Took {
-        self.table().took
+    pub(crate) fn times(&self) -> RunTimes {
+        self.table().times
     }
 
-    /// Asks all that runs to end.
+    /// Sends SIGTERM to all runs.
     pub(crate) fn terminate(&self) {
         self.now().iter().filter_map(|run| run.group.upgrade()).for_each(|group| group.terminate());
     }
 
-    /// Completes when nothing runs.
+    /// Waits until nothing runs.
     pub(crate) async fn idle(&self) {
-        // The sender is ours: it cannot be gone.
+        // The sender is ours, so waiting cannot fail.
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
 
@@ -103,7 +102,7 @@ impl Runs {
     }
 }
 
-/// A message that runs, as long as this is there.
+/// A registered run, removed on drop.
 pub(crate) struct Entry {
     runs: Arc<Runs>,
     number: u64,
@@ -115,9 +114,9 @@ impl Drop for Entry {
         let mut table = self.runs.table();
         if let Some(run) = table.now.remove(&self.number) {
             let took = now.since(run.since);
-            table.took.runs += 1;
-            table.took.sum += took;
-            table.took.longest = table.took.longest.max(took);
+            table.times.runs += 1;
+            table.times.sum += took;
+            table.times.longest = table.times.longest.max(took);
         }
         self.runs.count.send_replace(table.now.len());
     }

@@ -1,4 +1,4 @@
-//! What can be set of a worker: by flags, and by the same names in the configuration file under `[work]`.
+//! The settings of a worker: flags, and `[work]` in the configuration file with the same names.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,102 +9,106 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::metrics::Address;
-use crate::written::{Backoff, Size, Span};
+use crate::values::{Backoff, Size, Span};
 
-/// What was said; what was not is `None`.
+/// The settings that were given; the others are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[command(next_help_heading = "Work")]
 pub(crate) struct Settings {
-    /// The group that this worker belongs to; every group sees every message [default: default]
+    /// The group of this worker. Every group gets every message [default: default]
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
-    /// How many messages to run at once [default: the number of cores]
+    /// The number of messages to run at once [default: the number of cores]
     #[arg(long, value_name = "N")]
     pub(crate) concurrency: Option<usize>,
-    /// Strict order per key, across all workers of the group
+    /// Run the messages of a key strictly in order, across all workers of the group
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) ordered: Option<bool>,
-    /// How often a message may be run [default: at-least-once]
+    /// The delivery guarantee [default: at-least-once]
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) delivery: Option<Delivery>,
-    /// How often a failed message is tried again before it is given up [default: 5]
+    /// The number of retries of a failed message [default: 5]
     #[arg(long, value_name = "N")]
     pub(crate) retries: Option<u32>,
-    /// How long to wait before retries: the first of them comes at once, then from the one to the other [default: 1s..1h]
+    /// The wait before retries, from the first to the longest. The first retry is immediate [default: 1s..1h]
     #[arg(long, value_name = "FIRST..LONGEST")]
     pub(crate) backoff: Option<Backoff>,
-    /// What to do with a message that is out of retries: keep it as a dead letter, or only log it [default: dead]
+    /// The handling of messages that are out of retries: keep them as dead letters, or only log them
+    /// [default: dead]
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) on_failure: Option<OnFailure>,
-    /// How long one run may take; then its process group gets SIGTERM, and SIGKILL 2 s later [default: no limit]
+    /// The time limit of one run. Then its process group gets SIGTERM, and SIGKILL 2 s later [default: no
+    /// limit]
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<Span>,
-    /// How much memory each process may have (Linux): private writable memory, by RLIMIT_DATA [default: no limit]
+    /// The memory limit of each process (Linux only), on private writable memory (RLIMIT_DATA) [default: no
+    /// limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
-    /// What the worker is called, for people [default: worker]
+    /// The name of the worker, for people [default: worker]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Run this by `sh -c` before the first message; if it fails, the worker does not start
+    /// The command to run with `sh -c` before the first message. If it fails, the worker does not start
     #[arg(long, value_name = "COMMAND")]
     pub(crate) on_start: Option<String>,
-    /// Run this by `sh -c` after the last message
+    /// The command to run with `sh -c` after the last message
     #[arg(long, value_name = "COMMAND")]
     pub(crate) on_stop: Option<String>,
-    /// Exit with 0 when nothing is left to do now
+    /// Exit with 0 when no messages are left that could run now
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) drain: Option<bool>,
-    /// Exit after so many runs, retries included; no more than that are started
+    /// Exit after this number of runs, retries included
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// Start COMMAND once per slot; messages are JSON lines on its stdin, and it answers each with one on its stdout
+    /// Start COMMAND once per slot. It reads messages as JSON lines on stdin and answers each with a line on
+    /// stdout
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) stream: Option<bool>,
-    /// Keep a journal in this folder of what was started, so that a crash loses nothing else (at-most-once only)
+    /// The folder for a journal of started messages: after a crash only these are lost (at-most-once only)
     #[arg(long, value_name = "FOLDER")]
     pub(crate) journal: Option<PathBuf>,
-    /// How long this worker may be silent before others take over what it holds [default: 10s]
+    /// How long this worker may be silent before others take over its messages [default: 10s]
     #[arg(long, value_name = "DURATION")]
     pub(crate) ttl: Option<Span>,
-    /// Do not create topics that are missing; it is an error then
+    /// Fail if a topic does not exist, instead of creating it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) no_create: Option<bool>,
-    /// Say nothing that is not a warning or an error
+    /// Log only warnings and errors
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) quiet: Option<bool>,
-    /// Log to the end of this file, and not to stderr; SIGUSR1 reopens it
+    /// The file to append the log to, instead of stderr. SIGUSR1 reopens it
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
-    /// Serve metrics for Prometheus at http://ADDRESS/metrics; only a port is open to this machine alone
+    /// The address to serve Prometheus metrics at, under /metrics. A port alone listens on localhost only
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<Address>,
 }
 
-/// How often a message may be run.
+/// The delivery guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Delivery {
-    /// It is run until a run of it has ended; again if its worker died meanwhile
+    /// Run the message until a run ends; again if its worker dies
     #[default]
     AtLeastOnce,
-    /// It is started once at most; what fails or is lost becomes a dead letter
+    /// Start the message at most once; a failed or lost message becomes a dead letter
     AtMostOnce,
 }
 
-/// What to do with a message that is out of retries.
+/// The handling of messages that are out of retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnFailure {
-    /// Keep it as a dead letter, to be looked at, retried or dropped
+    /// Keep the message as a dead letter
     #[default]
     Dead,
-    /// Log it and go on
+    /// Log the message and drop it
     Log,
 }
 
 impl Settings {
-    /// These, and what they leave open as the others say.
+    /// Combines two sets of settings; `self` wins where both set one.
     pub(crate) fn over(self, weaker: &Settings) -> Self {
         let weaker = weaker.clone();
         Self {
@@ -132,7 +136,7 @@ impl Settings {
         }
     }
 
-    /// What is meant, defaults included; a failure if that makes no sense. What the library checks is left to it.
+    /// Applies the defaults and checks the settings. Checks that the library makes are left to it.
     pub(crate) fn resolve(self) -> Result<Plan, Failure> {
         let backoff = self.backoff.unwrap_or(DEFAULT_BACKOFF);
         let plan = Plan {
@@ -169,7 +173,7 @@ impl Settings {
 const DEFAULT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(3600) };
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
 
-/// What a worker is to be, everything considered.
+/// The complete settings of a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) group: String,
@@ -177,13 +181,13 @@ pub(crate) struct Plan {
     pub(crate) ordered: bool,
     pub(crate) delivery: Delivery,
     pub(crate) retry: RetryPolicy,
-    /// How long a message waits whose command said "later".
+    /// How long to wait after exit code 75.
     pub(crate) snooze: Duration,
     pub(crate) on_failure: OnFailure,
     pub(crate) timeout: Option<Duration>,
     pub(crate) memory: Option<Size>,
     pub(crate) name: String,
-    /// No other living worker may have this name, and it holds one message at a time.
+    /// The name must be unique among living workers, and the worker holds one message at a time.
     pub(crate) sole: bool,
     pub(crate) on_start: Option<String>,
     pub(crate) on_stop: Option<String>,

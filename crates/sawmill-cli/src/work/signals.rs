@@ -1,17 +1,17 @@
-//! What can be asked of a running worker by signals.
+//! The signals that a running worker obeys.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// What somebody asks for.
+/// A request by signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// SIGINT: finish what runs, then stop. The second time: abort.
+pub(crate) enum Request {
+    /// SIGINT: finish the running commands, then stop. The second one aborts.
     Finish,
-    /// SIGTERM: abort what runs, then leave.
+    /// SIGTERM: abort the running commands, then stop.
     Abort,
-    /// SIGUSR2: say what you are doing.
+    /// SIGUSR2: write the state to the log.
     Dump,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on these signals are heard.
+    /// Catches these signals from now on.
     pub(crate) fn listen() -> Result<Self, Failure> {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
@@ -31,31 +31,31 @@ impl Signals {
         })
     }
 
-    /// The next signal.
-    pub(crate) async fn next(&mut self) -> Asked {
+    /// Waits for the next signal.
+    pub(crate) async fn next(&mut self) -> Request {
         tokio::select! {
             biased;
-            Some(()) = self.terminate.recv() => Asked::Abort,
-            Some(()) = self.interrupt.recv() => Asked::Finish,
-            Some(()) = self.dump.recv() => Asked::Dump,
+            Some(()) = self.terminate.recv() => Request::Abort,
+            Some(()) = self.interrupt.recv() => Request::Finish,
+            Some(()) = self.dump.recv() => Request::Dump,
             else => std::future::pending().await,
         }
     }
 
-    /// Waits for this, unless somebody wants the program to end first: then `None`.
+    /// Awaits the work, but returns `None` if a signal asks to stop first.
     pub(crate) async fn unless_ended<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 biased;
                 done = &mut work => return Some(done),
-                asked = self.next() => if asked != Asked::Dump { return None },
+                request = self.next() => if request != Request::Dump { return None },
             }
         }
     }
 }
 
-/// From now on this signal is heard, and does not end the program.
+/// Catches this signal from now on, so that it does not end the program.
 pub(super) fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")))
+    signal(kind).map_err(|error| Failure::failed(format!("signals cannot be caught: {error}")))
 }

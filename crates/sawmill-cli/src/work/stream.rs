@@ -1,7 +1,7 @@
-//! Streaming: a command that stays, and is given one message after the other.
+//! Streaming: commands that keep running and get one message after the other.
 //!
-//! There are as many as run at once, started when they are needed. One that does anything but answer its message is ended, and
-//! another takes its place: nobody could say any more which answer belongs to what.
+//! There is one command per slot, started when it is needed. A command that does anything but answer its
+//! message is ended and replaced, as later answers could not be matched to messages.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use sawmill::{Context, Outcome};
 
-use super::child::{BROKEN, in_time, with_words};
+use super::child::{EX_CONFIG, in_time, with_stderr};
 use super::process_group::ending;
 use super::program::Program;
 use super::runner::{Runner, unwanted};
-use super::talker::{Talker, Wrong};
+use super::stream_process::{NoAnswer, StreamProcess};
 
-/// How long a command may take to end after the last message, or after it stopped answering.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// How long to wait before a command is started again that has answered nothing: doubled each time.
+/// How long a command may take to exit after the last message, or after closing its stdout.
+const EXIT_WAIT: Duration = Duration::from_secs(5);
+/// The pause before restarting commands that exit without any answer. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The commands of a worker.
+/// The streaming commands of a worker.
 pub(crate) struct Stream {
     runner: Arc<Runner>,
     program: Program,
@@ -30,9 +30,9 @@ pub(crate) struct Stream {
 
 #[derive(Default)]
 struct State {
-    idle: Vec<Talker>,
-    /// How many in a row have ended without having answered anything.
-    duds: u32,
+    idle: Vec<StreamProcess>,
+    /// How many commands in a row have ended without any answer.
+    unanswered: u32,
 }
 
 impl Stream {
@@ -44,68 +44,69 @@ impl Stream {
     pub(crate) async fn run(self: Arc<Self>, context: Context) -> Outcome {
         let runner = &self.runner;
         if runner.is_aborting() {
-            return runner.said(Outcome::retry("the worker was aborted")).await;
+            return runner.report(Outcome::retry("the worker was aborted")).await;
         }
-        // A command that is dropped on the way is killed, and does not come back.
+        // A command that is dropped on the way is killed and does not return to the idle ones.
         let outcome = tokio::select! {
             biased;
             outcome = self.handle(&context) => outcome,
             outcome = unwanted(&context) => outcome,
         };
-        runner.said(outcome).await
+        runner.report(outcome).await
     }
 
     async fn handle(&self, context: &Context) -> Outcome {
-        let mut talker = match self.talker(context).await {
-            Ok(talker) => talker,
+        let mut process = match self.idle_or_new(context).await {
+            Ok(process) => process,
             Err(outcome) => return outcome,
         };
-        let group = talker.group.clone();
+        let group = process.group.clone();
         let entry = self.runner.runs.begin(context, Some(&group));
-        let talk = talker.talk(context);
+        let answer = process.exchange(context);
         let answer = match self.runner.limits().timeout {
-            None => talk.await,
-            Some(limit) => match in_time(&self.runner, &group, talk, limit).await {
+            None => answer.await,
+            Some(limit) => match in_time(&self.runner, &group, answer, limit).await {
                 Ok(answer) => answer,
                 Err(late) => {
-                    let said = talker.last_words().await;
-                    return Outcome::retry(with_words(&late, &said));
+                    let said = process.stderr_tail().await;
+                    return Outcome::retry(with_stderr(&late, &said));
                 }
             },
         };
         drop(entry);
         match answer {
             Ok(outcome) => {
-                talker.answered = true;
-                let ready = talker.is_ready().await;
+                process.answered = true;
+                let ready = process.is_ready().await;
                 let mut state = self.state();
-                state.duds = 0;
+                state.unanswered = 0;
                 if ready {
-                    state.idle.push(talker);
+                    state.idle.push(process);
                 }
                 outcome
             }
-            Err(wrong) => self.give_up(talker, wrong).await,
+            Err(cause) => self.give_up(process, cause).await,
         }
     }
 
-    /// One that waits for a message, or a new one.
-    async fn talker(&self, context: &Context) -> Result<Talker, Outcome> {
+    /// Returns an idle command, or starts a new one.
+    async fn idle_or_new(&self, context: &Context) -> Result<StreamProcess, Outcome> {
         loop {
-            let Some(mut talker) = self.state().idle.pop() else { break };
-            // One that has ended while it had nothing to do is nobody's failure.
-            if talker.is_ready().await {
-                return Ok(talker);
+            let Some(mut process) = self.state().idle.pop() else { break };
+            // A command that exited while idle fails no message.
+            if process.is_ready().await {
+                return Ok(process);
             }
         }
-        let pause = match self.state().duds {
+        let pause = match self.state().unanswered {
             0 => Duration::ZERO,
-            duds => FIRST_PAUSE.saturating_mul(1 << (duds - 1).min(20)).min(LONGEST_PAUSE),
+            unanswered => FIRST_PAUSE.saturating_mul(1 << (unanswered - 1).min(20)).min(LONGEST_PAUSE),
         };
         tokio::select! {
             biased;
             () = self.runner.env.sleep(pause) => {}
-            // Nothing has begun that would have to be finished. What may start only once has no other chance than now.
+            // No run has begun, so the message can be given back. With at-most-once this is its only chance
+            // to run.
             () = context.stopping() => if !self.runner.once {
                 return Err(Outcome::Snooze(Duration::ZERO));
             },
@@ -113,47 +114,47 @@ impl Stream {
         let mut command = self.runner.command(&self.program);
         command.stdout(Stdio::piped());
         let (group, child) = self.runner.start(&mut command).await?;
-        Talker::new(group, child, &self.runner.env)
+        StreamProcess::new(group, child, &self.runner.env)
             .ok_or_else(|| Outcome::stop("the command was started without pipes"))
     }
 
-    /// Ends a command that did not answer as it should, and says why.
-    async fn give_up(&self, mut talker: Talker, wrong: Wrong) -> Outcome {
-        if !talker.answered {
-            self.state().duds += 1;
+    /// Ends a command without a valid answer, and returns the outcome of its message.
+    async fn give_up(&self, mut process: StreamProcess, cause: NoAnswer) -> Outcome {
+        if !process.answered {
+            self.state().unanswered += 1;
         }
         let runner = &self.runner;
-        let error = match wrong {
-            Wrong::Answer(error) => error,
-            Wrong::Ended => {
-                // It may have closed its stdout and live on; it must not.
-                match talker.ended(FAREWELL).await {
-                    Some(Ok(status)) if status.code() == Some(BROKEN) => {
-                        let said = talker.last_words().await;
-                        return Outcome::stop(with_words(&ending(status), &said));
+        let error = match cause {
+            NoAnswer::Invalid(error) => error,
+            NoAnswer::Ended => {
+                // It may have closed its stdout and still be running; it must end.
+                match process.ended(EXIT_WAIT).await {
+                    Some(Ok(status)) if status.code() == Some(EX_CONFIG) => {
+                        let said = process.stderr_tail().await;
+                        return Outcome::stop(with_stderr(&ending(status), &said));
                     }
                     Some(Ok(status)) => format!("the command ended without an answer: {}", ending(status)),
                     _ => "the command closed its stdout without an answer".to_owned(),
                 }
             }
         };
-        talker.group.end();
-        let said = talker.last_words().await;
+        process.group.end();
+        let said = process.stderr_tail().await;
         let hint = runner.memory_hint(&said, false);
-        Outcome::retry(with_words(&format!("{error}{hint}"), &said))
+        Outcome::retry(with_stderr(&format!("{error}{hint}"), &said))
     }
 
-    /// There are no more messages: the commands may end by themselves, but not take for ever.
+    /// Ends the commands after the last message: they get time to exit, but not without limit.
     pub(crate) async fn end(&self) {
         let mut idle = std::mem::take(&mut self.state().idle);
-        idle.iter_mut().for_each(Talker::dismiss);
+        idle.iter_mut().for_each(StreamProcess::close_stdin);
         let all = async {
-            for talker in &mut idle {
-                let _ = talker.ended(FAREWELL).await;
-                talker.last_words().await;
+            for process in &mut idle {
+                let _ = process.ended(EXIT_WAIT).await;
+                process.stderr_tail().await;
             }
         };
-        let _ = self.runner.env.within(FAREWELL, all).await;
+        let _ = self.runner.env.within(EXIT_WAIT, all).await;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

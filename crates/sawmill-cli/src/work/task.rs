@@ -1,4 +1,4 @@
-//! What runs for a message: always the same command, or what the message itself says.
+//! The task of a worker: the same command for every message, the order in the message, or a delivery.
 
 use bytes::Bytes;
 use sawmill::{Context, Outcome};
@@ -12,15 +12,15 @@ use crate::deliver::Delivery;
 #[cfg(feature = "kafka")]
 use crate::pool::Orders;
 
-/// How a worker finds out what to run.
+/// The task of a worker.
 #[allow(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Task {
-    /// This command, with the payload on its stdin.
+    /// Runs this command, with the payload on its stdin.
     Program(Program),
-    /// Each message is an order.
+    /// Runs the order that each message contains.
     #[cfg(feature = "kafka")]
     Orders(Orders),
-    /// Nothing runs: each message is delivered.
+    /// Delivers each message, without a process.
     #[cfg(feature = "deliver")]
     Delivery(Delivery),
 }
@@ -28,16 +28,16 @@ pub(crate) enum Task {
 /// One run.
 pub(crate) struct Job {
     pub(crate) program: Program,
-    /// More variables for its environment.
+    /// Additional environment variables.
     pub(crate) variables: Vec<(String, String)>,
-    /// What is on its stdin.
+    /// The input for its stdin.
     pub(crate) input: Bytes,
-    /// Ends what killing the command does not end, such as a container.
+    /// Cleans up what killing the command does not end, such as a container.
     pub(crate) cleanup: Option<Program>,
 }
 
 impl Task {
-    /// What to run for this message, or what becomes of one for which there is nothing to run.
+    /// Returns the job for a message, or its outcome if there is nothing to run.
     #[cfg_attr(
         not(any(feature = "deliver", feature = "kafka")),
         allow(clippy::unused_async, unused_variables, reason = "with more to do it is not")
@@ -45,7 +45,7 @@ impl Task {
     pub(super) async fn job(&self, runner: &Runner, context: &Context) -> Result<Job, Outcome> {
         match self {
             Self::Program(program) => Ok(Job::of(program, context)),
-            // An order may have to be fetched, which takes its time.
+            // Fetching an order may take time, so the run can be cancelled meanwhile.
             #[cfg(feature = "kafka")]
             Self::Orders(orders) => tokio::select! {
                 biased;
@@ -60,7 +60,7 @@ impl Task {
                     biased;
                     outcome = unwanted(context) => outcome,
                     delivered = runner.env.within(limit, delivery.deliver(&runner.env, context)) => {
-                        delivered.unwrap_or_else(|| Outcome::retry(runner.late(limit)))
+                        delivered.unwrap_or_else(|| Outcome::retry(runner.timeout_error(limit)))
                     }
                 })
             }

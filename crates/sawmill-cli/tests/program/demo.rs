@@ -11,7 +11,7 @@ fn the_demonstration_proves_the_promise() {
     }
     assert_eq!(proof["delivered"], 297);
     assert!(proof["retried"].as_u64().unwrap() > 0, "{proof}");
-    // What it says is what the store says.
+    // The store must agree with the counts.
     let status =
         &place.json(&["--store", "sqlite:kept/sawmill.db", "status", "letters", "--sample", "0s"])[0];
     assert_eq!(

@@ -1,4 +1,4 @@
-//! `sawmill doctor` finds what is wrong, and is silent where nothing is.
+//! `sawmill doctor` reports problems, and nothing on a healthy store.
 
 use std::os::unix::fs::FileExt;
 
@@ -10,7 +10,7 @@ fn a_healthy_store_has_nothing_to_report() {
     let place = Place::new();
     assert_eq!(place.ok(&["doctor"]), "");
     place.ok(&["push", "emails", "x"]);
-    // The TTL is longer than a busy machine stalls the worker: silent for as long, it would be found.
+    // The TTL is longer than a busy machine stalls the worker; otherwise the worker would count as silent.
     let worker = place.start(&["work", "emails", "--ttl", "10s", "--", "sleep", "600"]);
     until("it works", || place.json(&["status", "--sample", "0s"])[0]["claimed"] == 1);
     let ended = place.run(&["doctor"]);
@@ -51,7 +51,7 @@ fn a_group_that_nobody_works_holds_back_the_trim() {
     assert!(told.stdout.contains("held back trim") && told.stdout.contains("to do:"), "{told:?}");
 }
 
-/// Overwrites a page of the store's file, of a table that is not needed for the store to be opened.
+/// Overwrites a page of the store's file that belongs to a table not needed for opening the store.
 fn damage(place: &Place) {
     let database = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
     let number = |sql: &str| database.query_row(sql, [], |row| row.get::<_, u32>(0).map(u64::from)).unwrap();
@@ -94,7 +94,7 @@ mod on_postgres {
 
     use crate::support::{Ended, Place, until};
 
-    /// A database of a test's own, whose owner is no administrator.
+    /// A database for one test, whose owner is not an administrator.
     struct Database {
         place: Place,
         server: String,
@@ -103,7 +103,7 @@ mod on_postgres {
     }
 
     impl Database {
-        /// Without a server, or what talks to one, the test is skipped, visibly.
+        /// Creates the database. Without a server or a client for it the test is skipped with a notice.
         fn of(test: &str) -> Option<Self> {
             let skip = |why: &str| {
                 assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
@@ -121,7 +121,7 @@ mod on_postgres {
                 skip("psql is not there; Debian has it in postgresql-client");
                 return None;
             };
-            let name = format!("doctor_{:016x}", sawmill::env::Env::system().dice().roll());
+            let name = format!("doctor_{:016x}", sawmill::engine::runtime::Env::system().rng().next_u64());
             let database = Self { place: Place::new(), server, name, psql };
             let name = &database.name;
             database.admin(&format!("CREATE ROLE {name} LOGIN PASSWORD 'secret'"));
@@ -138,7 +138,7 @@ mod on_postgres {
             self.psql(&self.server, sql);
         }
 
-        /// Does this as the owner of the database, in it.
+        /// Runs a statement as the owner of the database.
         fn admin_within(&self, sql: &str) {
             self.psql(&self.url("secret"), sql);
         }
@@ -160,7 +160,7 @@ mod on_postgres {
             ended
         }
 
-        /// Somebody who forgets to end a transaction.
+        /// Starts a session with a transaction that is never ended.
         fn forgetful(&self) -> Child {
             let mut psql = Command::new(&self.psql);
             psql.arg(self.url("secret"))
@@ -178,7 +178,7 @@ mod on_postgres {
     #[test]
     fn each_planted_problem_is_found_and_nothing_else() {
         let Some(database) = Database::of("each_planted_problem_is_found_and_nothing_else") else { return };
-        // No transaction of the doctor's own is open for as long, on however busy a machine.
+        // The doctor's own transactions are never open for that long, even on a busy machine.
         let doctor = || database.run(&["doctor", "--wait", "10s"]);
         database.run(&["push", "emails", "x"]).ok();
         assert_eq!(doctor().ok(), "");
@@ -204,7 +204,7 @@ mod on_postgres {
         assert!(told.stdout.starts_with("rights: ") && told.stdout.contains("GRANT"), "{told:?}");
         database.admin_within("GRANT INSERT ON sawmill.entry TO CURRENT_ROLE");
 
-        // By a clock that is an hour ahead: the server's own is that of this machine.
+        // Use a clock that is an hour ahead, as the server shares the clock of this machine.
         database.admin_within(
             "CREATE SCHEMA skewed; CREATE FUNCTION skewed.clock_timestamp() RETURNS timestamptz LANGUAGE sql
              AS $$ SELECT pg_catalog.clock_timestamp() + interval '1 hour' $$",

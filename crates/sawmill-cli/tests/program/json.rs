@@ -1,4 +1,4 @@
-//! `JSON.md` says what `--json` prints, and the program prints what it says.
+//! `--json` prints exactly the fields that `JSON.md` documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../../JSON.md");
 
-/// The commands that this file runs. Others have tests of their own for what they print.
+/// Commands whose output other tests compare with the document.
 const ELSEWHERE: &[&str] = &["work", "serve", "doctor"];
 
-/// The fields that the document gives to each command.
+/// Returns the documented fields of each command.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let quoted =
         |text: &str| -> Vec<String> { text.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
@@ -36,14 +36,14 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
     sections
 }
 
-/// The names of all fields of a value, those within others with their path.
+/// Collects the names of all fields of a value, nested ones with their path.
 fn fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(object) => {
             for (name, value) in object {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 found.insert(path.clone());
-                // The names of headers are their pusher's.
+                // Header names are chosen by the pusher.
                 if name != "headers" {
                     fields(value, &path, found);
                 }
@@ -56,7 +56,7 @@ fn fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// A store with something of everything in it, and what is needed to name it.
+/// A store with messages in many states, and what is needed to refer to them.
 struct Furnished {
     place: Place,
     library: Library,
@@ -95,11 +95,11 @@ impl Furnished {
         });
         crate::support::until("the note is told", || place.json(&["workers"])[0]["running"][0].is_object());
         let [waiting, _] = [text(), bytes()].map(|push| library.pushed("emails", push));
-        let token = place.json(&["token", "create", "--access", "r"])[0]["id"].as_str().unwrap().to_owned();
+        let token = place.json(&["key", "create", "--access", "r"])[0]["id"].as_str().unwrap().to_owned();
         Self { place, library, worker: Some(worker), waiting, dead, token }
     }
 
-    /// How each command is run: several times, if one run does not show all its fields.
+    /// Returns the runs of each command: several if one run does not show all its fields.
     fn runs(&self) -> Vec<(&'static str, Vec<Vec<&str>>)> {
         let (waiting, dead) = (self.waiting.as_str(), &self.dead);
         vec![
@@ -132,9 +132,9 @@ impl Furnished {
             ("cron remove", vec![vec!["emails", "text"]]),
             ("trim", vec![vec!["emails"]]),
             ("migrate", vec![vec![]]),
-            ("token create", vec![vec!["--topic", "emails", "--access", "w", "--note", "the shop"]]),
-            ("token list", vec![vec![]]),
-            ("token revoke", vec![vec![&self.token]]),
+            ("key create", vec![vec!["--topic", "emails", "--access", "w", "--note", "the shop"]]),
+            ("key list", vec![vec![]]),
+            ("key revoke", vec![vec![&self.token]]),
         ]
     }
 }
@@ -155,7 +155,7 @@ fn the_document_says_what_is_printed() {
         let mut expected =
             documented.get(command).unwrap_or_else(|| panic!("{command} is not in JSON.md")).clone();
         if command == "cron add" {
-            // An argument is text.
+            // Arguments are text.
             expected.retain(|field| !field.ends_with("_base64"));
         }
         assert_eq!(printed, expected, "{command}: printed, and documented");

@@ -1,4 +1,4 @@
-//! The program with its ledger elsewhere: messages in a file, who has done what in ZooKeeper.
+//! The program with its messages in SQLite and its ledger in ZooKeeper.
 
 #![cfg(feature = "zookeeper")]
 
@@ -19,7 +19,7 @@ impl Ledger {
             sawmill_conformance::skipped(test, &why);
             return None;
         };
-        let namespace = format!("cli-{:016x}", sawmill::env::Env::system().dice().roll());
+        let namespace = format!("cli-{:016x}", sawmill::engine::runtime::Env::system().rng().next_u64());
         Some(Self { place: Place::new(), url, namespace })
     }
 
@@ -27,7 +27,7 @@ impl Ledger {
         self.run_at(&self.url, args)
     }
 
-    /// What belongs to a command comes after the settings.
+    /// The store options must come before `--` and the command.
     fn run_at(&self, ledger: &str, args: &[&str]) -> Ended {
         let settings = ["--store", "sqlite:jobs.db", "--ledger", ledger, "--namespace", &self.namespace];
         let command = args.iter().position(|arg| *arg == "--").unwrap_or(args.len());
@@ -75,7 +75,7 @@ fn q19_what_is_wrong_with_the_ledger_is_said_and_no_password() {
     other.run(&status).ok();
     let wrong = format!("zookeeper://me:wrong-secret@{host}");
     other.run_at(&wrong, &status).fails(2, &["password", "***"]);
-    // It is no store.
+    // ZooKeeper is only a ledger, not a store.
     let ended = ledger.place.run(&["push", "emails", "x", "--store", &ledger.url]);
     ended.fails(2, &["ledger"]);
 }

@@ -1,6 +1,7 @@
-//! The program `sawmill`, used as people and scripts use it: one module for a command or a concern.
+//! Tests of the program `sawmill`, used as people and scripts use it. Each module tests one command or
+//! concern.
 //!
-//! All of them are one test program, since each would be linked with every engine.
+//! They share one test binary, since every binary is linked with all engines.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 

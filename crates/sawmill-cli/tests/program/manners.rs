@@ -1,4 +1,4 @@
-//! How the program behaves beside its commands: pipes that close, colours, help.
+//! General behaviour of the program: closed pipes, colours, help.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::support::library::Library;
 use crate::support::{Place, Running};
 
-/// All commands that print data, on a store that has some.
+/// All commands that print data, for a store that has some.
 const PRINTING: &[&[&str]] = &[
     &["topic", "list"],
     &["topic", "show", "emails"],
@@ -45,7 +45,8 @@ fn there_are_no_colours_where_nobody_sees_them() {
     assert!(!failed.stderr.contains('\u{1b}'), "{:?}", failed.stderr);
 }
 
-/// Runs the program on a terminal of its own, where there is `script` to make one, and gives what is seen there.
+/// Runs the program on its own terminal, made by `script` if that is installed, and returns what is shown
+/// there.
 fn on_a_terminal(place: &Place, command: &str, typed: &str, no_color: bool) -> Option<String> {
     let program = env!("CARGO_BIN_EXE_sawmill");
     let mut script = Command::new("script");
@@ -60,7 +61,7 @@ fn on_a_terminal(place: &Place, command: &str, typed: &str, no_color: bool) -> O
         sawmill_conformance::skipped(command, why);
         return None;
     };
-    // One that reads nothing may end before this is written.
+    // A program that reads nothing may end before this is written.
     let _ = child.stdin.take().map(|mut keyboard| keyboard.write_all(typed.as_bytes()));
     let seen = child.wait_with_output().ok()?;
     Some(String::from_utf8_lossy(&seen.stdout).into_owned())
@@ -73,7 +74,7 @@ fn colours_are_for_terminals_that_want_them() {
     let Some(coloured) = on_a_terminal(&place, command, "", false) else { return };
     assert!(coloured.contains("\u{1b}[") && coloured.contains("no groups"), "{coloured:?}");
     let plain = on_a_terminal(&place, command, "", true).unwrap();
-    // Bold is no colour, but who wants no colours is spared that, too.
+    // NO_COLOR also turns off bold text.
     assert!(!plain.contains('\u{1b}') && plain.contains("no groups"), "{plain:?}");
 }
 
@@ -85,7 +86,7 @@ fn a_push_of_many_shows_how_far_it_is() {
     let Some(seen) = on_a_terminal(&place, push, "", true) else { return };
     assert!(seen.contains("messages pushed") && seen.contains("/s"), "{seen:?}");
     assert!(seen.trim_end().ends_with("20000"), "the line is gone at the end: {seen:?}");
-    // Ids that are seen are progress enough, and nothing is drawn over them.
+    // Printed ids show the progress, and no live line is drawn over them.
     let seen = on_a_terminal(&place, "push clicks --lines < lines.txt", "", true).unwrap_or_default();
     assert!(!seen.contains("messages pushed") && seen.lines().count() == 20_000);
 }

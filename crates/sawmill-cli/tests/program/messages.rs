@@ -1,4 +1,4 @@
-//! `sawmill show`, `cancel` and `peek`: what became of a message, and what waits.
+//! `sawmill show`, `cancel` and `peek`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::support::library::Library;
 use crate::support::{Place, until};
 use sawmill::Push;
 
-/// An id that nobody has.
+/// An id of no message.
 const NOBODY: &str = "01KA5WZJ2M8Q4T6V8X0Y2A4C6E";
 
 #[test]

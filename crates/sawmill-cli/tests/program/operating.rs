@@ -1,4 +1,4 @@
-//! What people do beside pushing and working: `status`, `workers`, `pause`, `dead`, `replay`, `trim`, `migrate`.
+//! The commands for operators: `status`, `workers`, `pause`, `dead`, `replay`, `trim`, `migrate`.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn q17_status_says_whether_we_are_behind() {
     );
     let sampled = &place.json(&["status", "emails"])[0];
     assert_eq!(sampled["finished_per_second"], 0.0);
-    // Work that goes on while it is looked at has a rate.
+    // Work that is in progress has a rate.
     library.run(async |mill| mill.push_many("emails", vec!["x"; 2000]).await.unwrap());
     until("it has a rate", || {
         place.json(&["status", "emails"])[0]["finished_per_second"].as_f64().unwrap() > 0.0
@@ -77,7 +77,7 @@ fn q17_workers_are_listed_with_what_they_hold_and_what_they_noted() {
             let _ = tell.send(());
             std::future::pending::<()>()
         };
-        mill.worker("emails").group("press").name("anna").slots(2).start(handler).await.unwrap()
+        mill.worker("emails").group("press").name("anna").concurrency(2).start(handler).await.unwrap()
     });
     told.recv().unwrap();
     until("the note is there", || place.ok(&["workers"]).contains("page 3 of 7"));
@@ -101,13 +101,13 @@ fn q22_a_paused_group_starts_nothing_and_moves_nothing() {
     let id = library.pushed("emails", "a");
     until("it runs", || place.read("ran.txt") == "a");
     let holder = || place.json(&["show", &id])[0]["groups"][0]["worker"].clone();
-    let (held_by, crew) = (holder(), place.json(&["workers"])[0]["worker"].clone());
+    let (held_by, worker_id) = (holder(), place.json(&["workers"])[0]["worker"].clone());
 
     assert!(place.run(&["pause", "emails"]).stderr.contains("within a few seconds"));
     assert!(place.run(&["pause", "emails"]).stderr.contains("already"));
     assert_eq!(status(&place, "emails")["verdict"], "paused");
     let gate = library.pushed("emails", "b");
-    // As long as it takes the worker to look around: a paused group's worker beats, and does nothing else.
+    // Wait for two heartbeats: the worker of a paused group sends them and does nothing else.
     let beat = || place.json(&["workers"])[0]["last_beat_at"].clone();
     for _ in 0..2 {
         let before = beat();
@@ -119,7 +119,7 @@ fn q22_a_paused_group_starts_nothing_and_moves_nothing() {
     let before = beat();
     until("the worker beats", || beat() != before);
     assert_eq!(place.read("ran.txt"), "a", "nothing is started");
-    assert_eq!(place.json(&["workers"])[0]["worker"], crew, "the same worker, with the same shards");
+    assert_eq!(place.json(&["workers"])[0]["worker"], worker_id, "the same worker, with the same shards");
 
     assert!(place.run(&["resume", "emails"]).stderr.contains("Resumed"));
     until("it goes on", || place.json(&["show", &gate])[0]["groups"][0]["state"] == "done");
@@ -260,13 +260,13 @@ fn what_nobody_needs_is_dropped_on_demand() {
     assert!(place.run(&["trim", "clicks"]).stderr.contains("Nothing to drop"), "no group is past them");
     place.ok(&["work", "clicks", "--drain", "--", "true"]);
     let dropped = |place: &Place| place.json(&["trim", "clicks"])[0]["dropped"].as_u64().unwrap();
-    // The worker's own rounds may have been here first.
+    // The worker may have trimmed them already.
     let count = dropped(&place);
     assert!(count <= 4);
     assert_eq!(dropped(&place), 0);
-    // Who has just pushed them may see them for a moment more.
+    // The process that has just pushed them may still see them for a moment.
     until("they are gone", || {
-        library.run(async |mill| mill.peek("clicks", "new", 10).await.unwrap()).is_empty()
+        library.run(async |mill| mill.admin().peek("clicks", "new", 10).await.unwrap()).is_empty()
     });
     place.run(&["trim", "nothing"]).fails(4, &["nothing"]);
 }
@@ -279,7 +279,7 @@ fn a_store_is_created_and_migrated_by_itself() {
     let migrated = &place.json(&["migrate"])[0];
     assert_eq!(migrated["schema"], migrated["schema_before"]);
 
-    // As the first version left it.
+    // Recreate the schema of the first version.
     let raw = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
     let first = "DROP INDEX message_id; CREATE UNIQUE INDEX message_id ON message (topic, id);
         ALTER TABLE message DROP COLUMN repeatable; ALTER TABLE aside DROP COLUMN repeatable;

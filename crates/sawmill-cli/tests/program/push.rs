@@ -6,10 +6,10 @@ use std::process::Stdio;
 use crate::support::library::Library;
 use crate::support::{Place, Running, until};
 
-/// The messages of a topic that this has not seen yet, as the library reads them.
+/// Returns the messages of a topic that were not read yet, through the library.
 fn stored(place: &Place, topic: &str) -> Vec<sawmill::Message> {
     Library::open(place).run(async |mill| {
-        let puller = mill.worker(topic).group("look").slots(1000).pull().await.unwrap();
+        let puller = mill.worker(topic).group("look").concurrency(1000).pull().await.unwrap();
         let mut messages = Vec::new();
         loop {
             tokio::select! {
@@ -128,12 +128,12 @@ fn a_message_that_is_too_large_is_named_and_those_before_it_are_pushed() {
     input.extend(b"\nafter\n");
     place.run_with(&["push", "big", "--lines"], &input).fails(1, &["line 2", "line 1 is pushed"]);
     assert_eq!(payloads(&place, "big"), ["small"]);
-    // Even one that would never end.
+    // Even a line that never ends is refused.
     let mut endless = b"small\n".to_vec();
     endless.extend(vec![b'x'; 40 << 20]);
     place.run_with(&["push", "endless", "--lines"], &endless).fails(1, &["line 2", "16.0 MiB"]);
     place.run_with(&["push", "big"], &vec![b'x'; 17 << 20]).fails(1, &["payload"]);
-    // A header that no engine is asked to take.
+    // A header that no engine accepts.
     let input = b"{\"payload\":\"ok\"}\n{\"payload\":\"no\",\"headers\":{\"sawmill-x\":\"1\"}}\n";
     let ended = place.run_with(&["push", "h", "--jsonl"], input).fails(2, &["line 2", "sawmill-"]);
     assert_eq!(ended.stdout.lines().count(), 1);
@@ -207,7 +207,7 @@ fn a_store_that_goes_away_in_the_middle_is_said_and_what_was_printed_stays() {
     let waiting = || Library::open(&place).status("lines").waiting;
     until("the first lines are there", || waiting() == 2);
 
-    // Somebody holds the database for longer than anything in it waits.
+    // Lock the database for longer than any of its users waits.
     let holder = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
     holder.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
     holder.execute_batch("BEGIN IMMEDIATE").unwrap();

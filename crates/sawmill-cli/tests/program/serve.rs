@@ -1,4 +1,4 @@
-//! `sawmill serve` and `sawmill token`, as operators use them.
+//! `sawmill serve` and `sawmill key`, as operators use them.
 
 #![cfg(feature = "serve")]
 
@@ -9,7 +9,7 @@ use crate::support::{Place, Running, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A server that listens.
+/// A running server.
 struct Serving {
     running: Running,
     address: String,
@@ -28,7 +28,7 @@ fn serve(place: &Place, more: &[&str]) -> Serving {
 }
 
 impl Serving {
-    /// The whole answer to a request with a token.
+    /// Sends a request with a token and returns the whole response.
     fn send(&self, request: &str, token: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let (host, length) = (&self.address, body.len());
@@ -70,9 +70,10 @@ fn what_is_pushed_over_http_is_in_the_store_and_counted() {
 #[test]
 fn q21_tokens_are_made_listed_and_revoked() {
     let place = Place::new();
-    let token = place.ok(&["token", "create", "--topic", "emails", "--access", "w", "--note", "the shop"]);
+    let token = place.ok(&["key", "create", "--topic", "emails", "--access", "w", "--note", "the shop"]);
     let token = token.trim();
-    let listed = place.ok(&["token", "list"]);
+    let listed = place.ok(&["key", "list"]);
+    assert_eq!(place.ok(&["token", "list"]), listed, "the former name of the command");
     assert!(listed.contains("emails") && listed.contains("the shop"), "{listed}");
     assert!(!listed.contains(token.splitn(3, '_').nth(2).unwrap()), "the secret is not shown again");
     place.ok(&["topic", "create", "emails"]);
@@ -83,11 +84,11 @@ fn q21_tokens_are_made_listed_and_revoked() {
     assert_eq!(serving.status(push, token, body), 201);
     assert_eq!(serving.status(push, "", body), 401);
     assert_eq!(serving.status("GET /api/v1/topics/emails", token, ""), 403);
-    let id = place.json(&["token", "list"])[0]["id"].as_str().unwrap().to_owned();
-    place.ok(&["token", "revoke", &id]);
+    let id = place.json(&["key", "list"])[0]["id"].as_str().unwrap().to_owned();
+    place.ok(&["key", "revoke", &id]);
     until("it is refused", || serving.status(push, token, body) == 401);
-    place.run(&["token", "revoke", &id]).fails(4, &[&id]);
-    assert_eq!(place.ok(&["token", "list"]), "");
+    place.run(&["key", "revoke", &id]).fails(4, &[&id]);
+    assert_eq!(place.ok(&["key", "list"]), "");
     serving.running.signal(Signal::INT);
     assert_eq!(serving.running.wait().code, Some(0));
 }
@@ -96,10 +97,10 @@ fn q21_tokens_are_made_listed_and_revoked() {
 fn q21_without_a_token_nothing_is_served_where_others_can_reach_it() {
     let place = Place::new();
     let elsewhere = place.run(&["serve", "--listen", "0.0.0.0:0"]);
-    elsewhere.fails(2, &["others can reach it", "sawmill token create"]);
-    place.run(&["serve", "--listen", "0", "--require-tokens"]).fails(2, &["sawmill token create"]);
+    elsewhere.fails(2, &["others can reach it", "sawmill key create"]);
+    place.run(&["serve", "--listen", "0", "--require-tokens"]).fails(2, &["sawmill key create"]);
     let public = place.run(&["serve", "--listen", "0", "--allow-host", "queue.example"]);
-    public.fails(2, &["queue.example", "sawmill token create"]);
+    public.fails(2, &["queue.example", "sawmill key create"]);
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn q21_the_first_token_closes_an_open_door() {
     let serving = serve(&place, &[]);
     let list = "GET /api/v1/topics";
     assert!(!serving.needs_token && serving.status(list, "", "") == 200);
-    let token = place.ok(&["token", "create", "--access", "r"]);
+    let token = place.ok(&["key", "create", "--access", "r"]);
     until("it is closed", || serving.status(list, "", "") == 401);
     assert_eq!(serving.status(list, token.trim(), ""), 200);
     assert_eq!(serving.status("PUT /api/v1/topics/emails", token.trim(), ""), 403);
@@ -117,7 +118,7 @@ fn q21_the_first_token_closes_an_open_door() {
 #[test]
 fn q21_limits_and_names_are_those_that_were_asked_for() {
     let place = Place::new();
-    let token = place.ok(&["token", "create", "--access", "admin"]);
+    let token = place.ok(&["key", "create", "--access", "admin"]);
     let token = token.trim();
     let limits =
         ["--body-limit", "1K", "--rate-limit", "5", "--allow-host", "queue.example", "--secure-cookies"];
@@ -145,10 +146,10 @@ fn q19_wrong_usage_is_said() {
     place.run(&["serve", "--listen", "nowhere"]).fails(2, &["no address"]);
     place.run(&["serve", "--body-limit", "0"]).fails(2, &["lets nothing in"]);
     place.run(&["serve", "--rate-limit", "0"]).fails(2, &["--rate-limit"]);
-    place.run(&["token", "create", "--access", "x"]).fails(2, &["r, w, rw or admin"]);
-    place.run(&["token", "create", "--access", "r", "--topic", "a b"]).fails(2, &["topic name"]);
-    place.run(&["token", "create"]).fails(2, &["--access"]);
-    place.run(&["token", "revoke", "a/b"]).fails(2, &["grant name"]);
+    place.run(&["key", "create", "--access", "x"]).fails(2, &["r, w, rw or admin"]);
+    place.run(&["key", "create", "--access", "r", "--topic", "a b"]).fails(2, &["topic name"]);
+    place.run(&["key", "create"]).fails(2, &["--access"]);
+    place.run(&["key", "revoke", "a/b"]).fails(2, &["access key name"]);
     let taken = serve(&place, &[]);
     place.run(&["serve", "--listen", &taken.address]).fails(1, &["nothing can be served", "--listen"]);
 }

@@ -1,10 +1,11 @@
-//! The program on stores that are servers: the same commands, and what goes wrong on the way there.
+//! The program on database servers: the same commands, and connection errors.
 
 #![cfg(all(feature = "postgres", feature = "mysql"))]
 
 use crate::support::{Ended, Place};
 
-/// A server that the tests were given, under a namespace of this test's own. Without one the test is skipped, visibly.
+/// A server given to the tests, with a namespace for this test. Without one the test is skipped with a
+/// notice.
 struct Server {
     place: Place,
     url: String,
@@ -19,7 +20,7 @@ impl Server {
             sawmill_conformance::skipped(test, &why);
             return None;
         };
-        let namespace = format!("cli-{:016x}", sawmill::env::Env::system().dice().roll());
+        let namespace = format!("cli-{:016x}", sawmill::engine::runtime::Env::system().rng().next_u64());
         Some(Self { place: Place::new(), url, namespace })
     }
 
@@ -41,14 +42,14 @@ impl Server {
     }
 }
 
-/// A message's way, by the program alone.
+/// Runs a message through its life with the program alone.
 fn a_message_is_pushed_worked_failed_and_resent(server: &Server) {
     let run = |args: &[&str]| server.run(args).ok();
     let id = run(&["push", "emails", "Dear Alice", "--key", "alice"]);
     let status = run(&["status", "emails"]);
     assert!(status.contains("emails"), "{status}");
     let mut work = vec!["work", "emails", "--drain", "--retries", "0"];
-    // What belongs to the command comes after the settings of the store.
+    // The store options must come before `--` and the command.
     let store = ["--store", &server.url, "--namespace", &server.namespace];
     work.extend(store);
     let worked = |command: &str| {
@@ -92,7 +93,7 @@ fn cassandra_is_a_store() {
     server.run_at("cassandra:jobs", &push).fails(2, &["cassandra://"]);
 }
 
-/// A wrong password, a database that is not there, a server that is not there, and no URL at all.
+/// Checks the errors for a wrong password, a missing database, an unreachable server and an invalid URL.
 fn wrong_ways(server: &Server, scheme: &str) {
     let push = ["push", "emails", "x"];
     let wrong = server.url.replace(":sawmill@", ":wrong-password@");

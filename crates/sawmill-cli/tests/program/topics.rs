@@ -28,7 +28,7 @@ fn a_deletion_that_was_cut_short_is_finished_when_it_is_repeated() {
     let place = Place::new();
     place.ok(&["topic", "create", "emails"]);
     place.ok(&["work", "emails", "--drain", "--quiet", "--", "true"]);
-    // The topic is gone, and lanes that a worker has made meanwhile are there.
+    // The topic is gone, but lanes that a worker has created meanwhile exist.
     let database = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
     let kept = || -> i64 { database.query_row("SELECT count(*) FROM topic", [], |row| row.get(0)).unwrap() };
     assert_eq!(database.execute("DELETE FROM topic WHERE name = 'emails'", []).unwrap(), 1);

@@ -1,6 +1,7 @@
-//! The tour in the README, as a newcomer types it: every command is run, and what it prints is what the README shows.
+//! The tour in the README, as a newcomer runs it: every command must print what the README shows.
 //!
-//! In what is shown, `…` stands for any text on a line, and a line of nothing else for any lines. An id stands for any id.
+//! In the shown output, `…` matches any text within a line, or any lines if it is alone on its line. An id
+//! matches any id.
 
 use std::process::Command;
 
@@ -8,13 +9,13 @@ use crate::support::{Place, Running};
 
 const README: &str = include_str!("../../../../README.md");
 
-/// A command, and what the README shows below it.
+/// A command with the output that the README shows.
 struct Step {
     command: String,
     shown: Vec<String>,
 }
 
-/// The commands of all blocks marked `console`, in their order.
+/// Returns the commands of all `console` blocks in order.
 fn steps() -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut inside = false;
@@ -34,13 +35,13 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// A line with the same in place of every id.
+/// Replaces every id in a line by the same text.
 fn without_ids(line: &str) -> String {
     let is_id = |word: &str| word.len() == 26 && word.starts_with("01");
     line.split(' ').map(|word| if is_id(word) { "an id" } else { word }).collect::<Vec<_>>().join(" ")
 }
 
-/// True if a line that was printed is the one that is shown.
+/// True if a printed line matches a shown one.
 fn is_line(shown: &str, printed: &str) -> bool {
     let (shown, printed) = (&*without_ids(shown), &*without_ids(printed));
     let parts: Vec<&str> = shown.split('…').collect();
@@ -53,7 +54,7 @@ fn is_line(shown: &str, printed: &str) -> bool {
     rest.len() >= last.len() && rest.ends_with(last)
 }
 
-/// True if what was printed is what is shown.
+/// True if the printed lines match the shown ones.
 fn is_shown(shown: &[String], printed: &[&str]) -> bool {
     match (shown.split_first(), printed.split_first()) {
         (None, None) => true,
@@ -65,7 +66,7 @@ fn is_shown(shown: &[String], printed: &[&str]) -> bool {
     }
 }
 
-/// What stands before the exit code of each command in what the shell prints.
+/// The mark before the exit code of each command in the output of the shell.
 const MARK: &str = "<<ended with ";
 
 #[test]
@@ -75,7 +76,7 @@ fn the_tour_in_the_readme_is_what_one_sees() {
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
     let steps = steps();
     assert!(steps.len() >= 15, "the tour has {} commands", steps.len());
-    // One shell for all of it, as a newcomer has: what is exported stays.
+    // One shell runs all commands, so that exported variables stay set.
     let script: String =
         steps.iter().map(|step| format!("{}\nprintf '{MARK}%s\\n' $?\n", step.command)).collect();
     let mut shell = Command::new("bash");

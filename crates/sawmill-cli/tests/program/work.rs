@@ -4,7 +4,7 @@ use crate::support::library::Library;
 use crate::support::{Place, until};
 use sawmill::Push;
 
-/// The error of the last attempt at the only dead letter.
+/// Returns the error of the last attempt of the only dead letter.
 fn last_error(library: &Library, topic: &str) -> String {
     let letters = library.dead(topic);
     assert_eq!(letters.len(), 1, "{letters:?}");
@@ -62,7 +62,7 @@ fn q13_exit_codes_say_what_becomes_of_a_message() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
     let ids = library.push_many("t", ["0", "65", "75", "3", "kill"]);
-    // What is put off or fails succeeds the second time.
+    // Messages that are put off or fail succeed the second time.
     let script = place.script(
         "run",
         r#"read what
@@ -86,7 +86,7 @@ exit "$what""#,
     let runs = place.read("runs");
     let mut runs: Vec<&str> = runs.lines().collect();
     runs.sort_unstable();
-    // Put off is not an attempt; failed is.
+    // Putting a message off is not an attempt; failing is.
     assert_eq!(runs, ["0 1", "3 1", "3 2", "65 1", "75 1", "75 1", "kill 1", "kill 2"]);
 
     let letters = library.dead("t");

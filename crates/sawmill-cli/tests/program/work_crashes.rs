@@ -1,4 +1,4 @@
-//! Three workers, one of which is killed and one frozen until others take over: what must hold, holds.
+//! Three workers, of which one is killed and one suspended until others take over: the guarantees hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use sawmill::{MessageId, Push};
 const MESSAGES: usize = 2_000;
 const KEYS: usize = 25;
 
-/// What became of the messages of one run of the three workers.
+/// The result of one run of the three workers.
 struct Crash {
     library: Library,
     pushed: Vec<(MessageId, String)>,
@@ -18,7 +18,8 @@ struct Crash {
     starts: Vec<(MessageId, String)>,
 }
 
-/// Pushes messages, has three workers work them, kills one, freezes another beyond its TTL, and waits for the end.
+/// Pushes messages, has three workers run them, kills one, suspends another beyond its TTL, and waits for the
+/// end.
 fn crash(options: &[&str]) -> Crash {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
@@ -30,12 +31,12 @@ fn crash(options: &[&str]) -> Crash {
     let workers: Vec<Running> = (0..3).map(|_| place.start(&args)).collect();
     let started = || place.read("starts").lines().count();
     until("all are at work", || {
-        library.block_on(library.mill.members("default")).unwrap().len() == 3 && started() > 50
+        library.block_on(library.mill.admin().workers("default")).unwrap().len() == 3 && started() > 50
     });
     workers[0].signal(Signal::KILL);
     freeze(&place, &workers[1]);
     until("the two are declared dead", || {
-        library.block_on(library.mill.members("default")).unwrap().len() == 1
+        library.block_on(library.mill.admin().workers("default")).unwrap().len() == 1
     });
     workers[1].signal(Signal::CONT);
     library.until_settled("t", MESSAGES as u64);
@@ -86,7 +87,7 @@ fn q15_ordered_the_messages_of_a_key_start_in_the_order_of_their_pushes() {
     for (id, key) in &crash.pushed {
         pushed.entry(key).or_default().push(*id);
     }
-    // What is run again, because its worker was lost, was first run in its place.
+    // A message that runs again after the loss of its worker must have had its first run in its place.
     let mut seen = BTreeSet::new();
     let mut started: BTreeMap<&str, Vec<MessageId>> = BTreeMap::new();
     for (id, key) in crash.starts.iter().filter(|(id, _)| seen.insert(*id)) {

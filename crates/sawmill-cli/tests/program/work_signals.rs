@@ -1,4 +1,4 @@
-//! What signals do to `sawmill work`, and what it leaves behind: nothing.
+//! The signals of `sawmill work`, and that no processes are left behind.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use crate::support::library::{Library, freeze};
 use crate::support::{Place, Running, until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// A command that says its pid and that of a grandchild, and takes for ever.
+/// A command that writes its pid and that of a child, and never ends.
 const ENDLESS: &str = "echo $SAWMILL_STATE > state; sleep 1000 & echo $! >> pids; echo $$ >> pids; wait";
 
-/// The processes that have said their number in this file.
+/// Returns the processes that have written their pid to the file.
 fn pids(place: &Place) -> Vec<Pid> {
     place.read("pids").lines().map(|line| Pid::from_raw(line.trim().parse().unwrap()).unwrap()).collect()
 }
@@ -23,7 +23,7 @@ fn is_zombie(process: &str) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
 }
 
-/// The children of a process that have ended and were not reaped.
+/// Counts the children of a process that have ended and were not reaped.
 fn zombies_of(parent: Pid) -> usize {
     let children = |process: &std::path::PathBuf| {
         let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
@@ -65,7 +65,7 @@ fn q15_sigint_finishes_what_runs_and_the_second_aborts() {
     let mut worker = place.start(&args);
     until("it runs", || place.path("running").exists());
     worker.signal(Signal::INT);
-    // Two signals that come at the same moment are one.
+    // Two signals at the same moment would count as one.
     worker.until_said("finishing 1 run");
     assert!(worker.is_running());
     worker.signal(Signal::INT);
@@ -299,14 +299,14 @@ fn q22_a_pause_holds_without_moving_shards() {
     let worker = place.start(&["work", "t", "--", "true"]);
     library.push("t", "a");
     until("it is done", || library.status("t").done == 1);
-    library.block_on(library.mill.pause("t", "default")).unwrap();
+    library.block_on(library.mill.admin().pause("t", "default")).unwrap();
     library.push("t", "b");
     worker.signal(Signal::USR2);
     worker.until_said("paused");
     assert_eq!(library.status("t").done, 1);
-    let members = || library.block_on(library.mill.members("default")).unwrap();
+    let members = || library.block_on(library.mill.admin().workers("default")).unwrap();
     assert_eq!(members().len(), 1, "the worker stays a member");
-    library.block_on(library.mill.resume("t", "default")).unwrap();
+    library.block_on(library.mill.admin().resume("t", "default")).unwrap();
     until("the second is done", || library.status("t").done == 2);
     worker.signal(Signal::INT);
     worker.wait().ok();

@@ -1,12 +1,13 @@
-//! `sawmill work --stream`: commands that stay, and answer one message after the other.
+//! `sawmill work --stream`: commands that keep running and answer one message after the other.
 
 use crate::support::library::Library;
 use crate::support::{Place, Running, until};
 use rustix::process::{Pid, Signal, kill_process};
 use sawmill::Push;
 
-/// A command that answers each line as `answer` says, a shell fragment that may use `$id` and `$line`.
-fn talker(place: &Place, answer: &str) -> String {
+/// Returns a command that answers each line with the shell fragment `answer`, which may use `$id` and
+/// `$line`.
+fn responder(place: &Place, answer: &str) -> String {
     place.script(
         "talk",
         &format!(
@@ -34,7 +35,7 @@ fn a_command_stays_and_answers_message_after_message() {
     let id = library.push("t", Push::new("line\n\"one\"").key("alice").header("lang", "en"));
     library.push("t", Push::new(vec![0xff, 0xfe]).key(vec![0xff]).header("raw", vec![0xff]));
     library.push_many("t", vec!["x"; 28]);
-    let script = talker(&place, OK);
+    let script = responder(&place, OK);
     place.ok(&["work", "t", "--stream", "--concurrency", "2", "--drain", "--", &script]);
     assert_eq!(library.status("t").done, 30);
     let started = place.read("started").lines().count();
@@ -62,7 +63,7 @@ fn errors_are_tried_again_unless_the_command_says_no() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
     library.push_many("t", ["again", "never"]);
-    let script = talker(
+    let script = responder(
         &place,
         r#"case "$line" in
   *never*) echo "{\"id\":\"$id\",\"error\":\"hopeless\",\"retry\":false}" ;;
@@ -82,8 +83,10 @@ fn a_command_that_dies_fails_what_it_held_and_is_started_again() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
     library.push_many("t", ["fine", "die", "fine"]);
-    let script =
-        talker(&place, &format!(r#"case "$line" in *'"die"'*) echo dying words >&2; exit 9 ;; esac; {OK}"#));
+    let script = responder(
+        &place,
+        &format!(r#"case "$line" in *'"die"'*) echo dying words >&2; exit 9 ;; esac; {OK}"#),
+    );
     place.ok(&["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", &script]);
     let status = library.status("t");
     assert_eq!((status.done, status.dead), (2, 1));
@@ -109,7 +112,7 @@ fn a_wrong_answer_fails_the_message_and_says_what_was_wrong() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
     library.push_many("t", ["nonsense", "stranger", "endless", "shy", "fine"]);
-    let script = talker(
+    let script = responder(
         &place,
         &format!(
             r#"case "$line" in
@@ -132,10 +135,10 @@ esac; {OK}"#
 fn q23_a_timeout_ends_a_streaming_command_and_another_takes_its_place() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
-    // With one key they come in their order.
+    // With one key they run in order.
     library.push_many("t", ["hang", "fine"].map(|text| Push::new(text).key("k")));
-    let script = talker(&place, &format!(r#"case "$line" in *hang*) sleep 1000 ;; esac; {OK}"#));
-    // Long enough for a shell to start and to answer, also where much else goes on.
+    let script = responder(&place, &format!(r#"case "$line" in *hang*) sleep 1000 ;; esac; {OK}"#));
+    // Long enough for a shell to start and answer on a busy machine.
     let args = ["--timeout", "5s", "--retries", "0", "--concurrency", "1", "--drain", "--", &script];
     place.ok(&[&["work", "t", "--stream"], &args[..]].concat());
     assert_eq!((library.status("t").done, place.read("started").lines().count()), (1, 2));
@@ -147,7 +150,7 @@ fn q20_a_streaming_command_can_stop_the_worker() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
     library.push("t", "x");
-    let script = talker(&place, "echo no licence >&2; exit 78");
+    let script = responder(&place, "echo no licence >&2; exit 78");
     place.run(&["work", "t", "--stream", "--", &script]).fails(1, &["exit code 78", "no licence"]);
     let status = library.status("t");
     assert_eq!((status.done, status.dead, status.retrying), (0, 0, 0), "{status:?}");
@@ -158,18 +161,18 @@ fn q15_signals_end_streaming_commands() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
     library.push("t", "x");
-    let script = talker(&place, &format!("sleep 1000; {OK}"));
+    let script = responder(&place, &format!("sleep 1000; {OK}"));
     let worker = place.start(&["work", "t", "--stream", "--concurrency", "1", "--", &script]);
     until("it runs", || !place.read("lines").is_empty());
     worker.signal(Signal::TERM);
     worker.wait().ok();
     assert_eq!(library.status("t").done, 0);
-    let script = talker(&place, OK);
+    let script = responder(&place, OK);
     place.ok(&["work", "t", "--stream", "--drain", "--", &script]);
     assert!(place.read("lines").lines().last().unwrap().contains(r#""attempt":1"#), "it was not its failure");
 }
 
-/// Processes that get away from the program, and have said their numbers in the file `pids`. They end with the test.
+/// Processes that leave the process group and write their pids to the file `pids`. They end with the test.
 struct Strays<'a>(&'a Place);
 
 impl Drop for Strays<'_> {
@@ -182,7 +185,7 @@ impl Drop for Strays<'_> {
     }
 }
 
-/// The one message is a dead letter, and the drained worker has come to its end.
+/// Asserts that the only message is a dead letter and that the drained worker has ended.
 fn the_only_letter(place: &Place, library: &Library, script: &str) -> String {
     let args = ["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", script];
     place.ok(&args);
@@ -239,10 +242,10 @@ fn what_a_command_says_too_much_is_not_the_next_ones_answer() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
     library.push_many("t", vec!["x"; 3]);
-    let script = talker(&place, r#"printf '{"id":"%s","ok":true}\nthat is all\n' "$id""#);
+    let script = responder(&place, r#"printf '{"id":"%s","ok":true}\nthat is all\n' "$id""#);
     let args = ["work", "t", "--stream", "--concurrency", "1", "--retries", "0", "--drain", "--", &script];
     let ended = place.run(&args);
-    assert!(ended.stderr.contains("said more than its answer"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("wrote more than its answer"), "{}", ended.stderr);
     ended.ok();
     let status = library.status("t");
     assert_eq!((status.done, status.dead), (3, 0), "{:?}", reasons(&library));
@@ -257,7 +260,7 @@ fn q15_a_stop_does_not_wait_for_a_command_that_has_not_begun() {
         let script = place.script("dud", "echo x >> started; exit 3");
         let args = ["work", "t", "--stream", "--concurrency", "1", "--retries", "0"];
         let worker = place.start(&[&args[..], ordered, &["--", &script]].concat());
-        // Then comes a pause of 6.4 s.
+        // The next pause takes 6.4 s.
         until("seven have failed", || library.status("t").dead == 7);
         worker.signal(Signal::INT);
         worker.wait().ok();
@@ -268,7 +271,7 @@ fn q15_a_stop_does_not_wait_for_a_command_that_has_not_begun() {
     }
 }
 
-/// How many pipes a program has open.
+/// Counts the open pipes of a process.
 #[cfg(target_os = "linux")]
 fn pipes(worker: &Running) -> usize {
     let folder = format!("/proc/{}/fd", worker.pid());
@@ -285,7 +288,7 @@ fn q11_what_gets_away_from_a_streaming_command_takes_no_pipes_of_the_worker() {
     let place = Place::new();
     let _strays = Strays(&place);
     let library = Library::with_topic(&place, "t");
-    let script = talker(
+    let script = responder(
         &place,
         &format!(
             r#"[ -e met.$$ ] && exit 1; touch met.$$; setsid sleep 1000 > /dev/null & echo $! >> pids; {OK}"#

@@ -1,4 +1,4 @@
-//! `sawmill work` when there is nothing to do, when the store is down, and after a crash with a journal.
+//! `sawmill work` without messages, while the store is down, and after a crash with a journal.
 
 #![allow(clippy::disallowed_methods, reason = "some of these tests need time to pass")]
 
@@ -8,7 +8,7 @@ use crate::support::library::Library;
 use crate::support::{Place, Running, until};
 use rustix::process::Signal;
 
-/// How long the worker in the first test may be silent.
+/// The TTL of the worker in the first test.
 const TTL: Duration = Duration::from_secs(1);
 
 #[test]
@@ -19,7 +19,7 @@ fn q14_a_worker_waits_for_a_store_that_is_down_and_goes_on() {
     library.push("t", "a");
     until("the first is done", || library.status("t").done == 1);
 
-    // Somebody holds the database for longer than anything in it waits.
+    // Lock the database for longer than any of its users waits.
     let holder = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
     holder.busy_timeout(Duration::from_secs(30)).unwrap();
     holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
@@ -45,7 +45,7 @@ fn q14_a_store_that_cannot_be_reached_at_the_start_is_said() {
         .fails(2, &["missing", "create it"]);
 }
 
-/// A counter in the last dump of the state.
+/// Returns a counter of a new state dump.
 fn dumped(worker: &Running, name: &str) -> u64 {
     let before = worker.stderr().matches("state of worker").count();
     worker.signal(Signal::USR2);
@@ -65,7 +65,8 @@ fn q18_an_idle_worker_looks_seldom_and_is_there_when_work_comes() {
     let worker = place.start(&["work", "t", "--", "true"]);
     library.push("t", "a");
     until("it is done", || library.status("t").done == 1);
-    // Let it come to rest: from one dump to the next there are few reads per second, however long the dumps take.
+    // Let the worker become idle. Between two dumps there must be few reads per second, however long the
+    // dumps take.
     std::thread::sleep(Duration::from_secs(2));
     let began = Instant::now();
     let before = dumped(&worker, "reads");
@@ -93,12 +94,12 @@ fn g16_with_a_journal_a_killed_worker_loses_only_what_it_had_started() {
 [ $(wc -l < starts) -gt 10 ] && [ ! -e go ] && sleep 1000
 exit 0"#,
     );
-    // Nobody may take it for dead meanwhile: then all would be lost.
+    // A long TTL, so that the worker is not declared dead meanwhile: then everything it holds would be lost.
     let args = ["work", "t", "--delivery", "at-most-once", "--journal", "journals", "--ttl", "60s"];
     let args = [&args[..], &["--concurrency", "1", "--", &script]].concat();
     let starts = || place.read("starts").lines().count();
     let mut worker = place.start(&args);
-    // What is done and not reported would be lost too, as nobody could tell.
+    // Work that is done but not reported would count as lost too, so wait for the reports.
     until("one hangs, and the others are reported", || starts() == 11 && library.status("t").done == 10);
     worker.signal(Signal::KILL);
     until("it is gone", || !worker.is_running());

@@ -10,12 +10,12 @@ use tokio::sync::Semaphore;
 use super::engines::{dead_reasons, on_each};
 use super::support::{LONG_TTL, POLL, Subject, eventually, numbered, soon};
 
-/// A worker with one slot that does not try again what has failed.
+/// Returns a worker with one slot and no retries.
 fn worker(mill: &Sawmill) -> WorkerBuilder {
-    mill.worker("orders").slots(1).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::none())
+    mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::none())
 }
 
-/// The batches that were handled.
+/// The handled batches.
 #[derive(Clone, Default)]
 struct Batches(Arc<Mutex<Vec<Vec<String>>>>);
 
@@ -74,11 +74,11 @@ pub async fn q24_a_batch_may_wait_until_it_is_full(on: Subject) {
         }
         eventually("the batch is full", async || batches.count() == 5).await;
         assert_eq!(batches.all().len(), 1);
-        // Stopping does not wait for a batch to be full.
+        // Stopping does not wait for a full batch.
         mill.push("orders", "late").await.unwrap();
         eventually("it is in hand", async || worker.state().claimed == 1).await;
         soon("it stops", worker.stop()).await;
-        let status = mill.status("orders", "default").await.unwrap();
+        let status = mill.admin().status("orders", "default").await.unwrap();
         assert_eq!((status.done, status.waiting + status.claimed), (5, 1));
     })
     .await;
@@ -169,12 +169,13 @@ pub async fn q24_what_fails_a_batch_fails_every_message_of_it(on: Subject) {
                 }
             };
             let batch = Batch::of(3).linger(Duration::from_secs(5));
-            let builder = mill.worker(topic).slots(1).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::none());
+            let builder =
+                mill.worker(topic).concurrency(1).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::none());
             let builder = if say == "late" { builder.timeout(Duration::from_millis(100)) } else { builder };
             let worker = builder.start_batch(batch, handler).await.unwrap();
             soon("all is settled", worker.drained()).await;
             assert_eq!(worker.stop().await.dead, 3);
-            let letters = mill.dead_letters(topic, "default").await.unwrap().list(10).await.unwrap();
+            let letters = mill.admin().dead_letters(topic, "default").await.unwrap().list(10).await.unwrap();
             let reasons: Vec<&str> = letters.iter().map(|letter| letter.reason()).collect();
             assert_eq!(reasons.iter().filter(|reason| reason.contains(said)).count(), 2, "{reasons:?}");
             assert_eq!(reasons.iter().filter(|reason| reason.contains("as JSON")).count(), 1, "{reasons:?}");

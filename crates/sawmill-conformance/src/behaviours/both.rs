@@ -1,5 +1,5 @@
-//! Both engines, memory and a real one, for behaviours that are shown on each: with a clock that can be moved, a count of
-//! appends, and switches that make calls fail.
+//! Stores in memory and on a real engine, for behaviours that are tested on both: with an adjustable clock, a
+//! count of appends, and switches that make calls fail.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use sawmill::clock::{Clock, Moment, SystemClock, Timestamp};
-use sawmill::dice::SystemDice;
-use sawmill::engine::Capabilities;
-use sawmill::env::{Env, Spawn};
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Write};
-use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::memory::Memory;
-use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill};
+use sawmill::engine::model::{Topic, TopicName};
+use sawmill::engine::runtime::{Clock, Env, Moment, Spawn, SystemClock, SystemRng};
+use sawmill::engine::storage::{
+    Backlog, Block, Capabilities, Commit, Entry, EntryKey, FoundMessage, Ledger, Log, Memory, Notifications,
+    Position, Promoted, ReadRequest, Record, Span, Write,
+};
+use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill, Timestamp, TopicSpec};
 
 use super::support::{Place, Subject, eventually, key_per_shard};
 
@@ -34,18 +32,18 @@ pub(crate) struct Store {
 struct Switches {
     appends: AtomicUsize,
     appends_fail: Mutex<Option<(ErrorKind, bool)>>,
-    /// Commits to entries whose keys begin so are refused.
+    /// Commits to entries with this key prefix are refused.
     refused: Mutex<Option<String>>,
-    /// Of this shard nothing is read.
+    /// Reads of this shard return nothing.
     hidden: Mutex<Option<u16>>,
     promotes_slowly: AtomicBool,
     promoting: AtomicUsize,
-    /// Of which topics messages were promoted, by their uids.
+    /// The topics of all promotions so far, by uid.
     promotes: Mutex<Vec<String>>,
     refusals: AtomicUsize,
 }
 
-/// One store of each engine.
+/// Opens one store of each engine.
 pub(crate) fn both(on: Subject) -> [Store; 2] {
     let (memory, place) = (Arc::new(Memory::new()), on.place());
     let seams = place.store();
@@ -61,68 +59,68 @@ impl Store {
         Self { engine, log, ledger, clock, switches: Arc::default(), _place: Arc::new(place) }
     }
 
-    /// The library on top of it.
+    /// Returns the library on top of the store.
     pub(crate) fn mill(&self) -> Sawmill {
-        let env = Env::new(self.clock.clone(), SystemDice, Tokio);
+        let env = Env::new(self.clock.clone(), SystemRng, TokioSpawn);
         Sawmill::from_parts(Arc::new(self.clone()), Arc::new(self.clone()), env)
     }
 
-    /// How many appends there were.
+    /// Returns the number of appends.
     pub(crate) fn appends(&self) -> usize {
         self.switches.appends.load(Ordering::SeqCst)
     }
 
-    /// The next append ends with an error of this kind, and takes effect or not.
+    /// Makes the next append fail with an error of this kind; it takes effect or not.
     pub(crate) fn next_append_fails(&self, kind: ErrorKind, takes_effect: bool) {
         *self.switches.appends_fail.lock().unwrap() = Some((kind, takes_effect));
     }
 
-    /// From now on commits to entries whose keys begin so are refused; none if not set.
+    /// Refuses commits to entries with this key prefix from now on; `None` accepts all.
     pub(crate) fn refuse_commits(&self, prefix: Option<&str>) {
         *self.switches.refused.lock().unwrap() = prefix.map(str::to_owned);
     }
 
-    /// From now on nothing of this shard is read; of all again, if not set.
+    /// Hides a shard from reads from now on; `None` shows all.
     pub(crate) fn hide_shard(&self, shard: Option<u16>) {
         *self.switches.hidden.lock().unwrap() = shard;
     }
 
-    /// From now on promoting takes a while.
+    /// Slows down promotion from now on.
     pub(crate) fn promote_slowly(&self) {
         self.switches.promotes_slowly.store(true, Ordering::SeqCst);
     }
 
-    /// How many are promoting just now.
+    /// Returns how many promotions are running.
     pub(crate) fn promoting(&self) -> usize {
         self.switches.promoting.load(Ordering::SeqCst)
     }
 
-    /// Waits until a topic has been tended three times from now on: what is due when this is called has been pushed then.
-    pub(crate) async fn tended_again(&self, topic: &Topic) {
-        let tended =
+    /// Waits for three maintenance passes over a topic, so that everything due at the call has been pushed.
+    pub(crate) async fn maintained_again(&self, topic: &Topic) {
+        let passes =
             || self.switches.promotes.lock().unwrap().iter().filter(|uid| **uid == topic.uid).count();
-        let enough = tended() + 3;
-        eventually("the topic is tended three times", async || tended() >= enough).await;
+        let enough = passes() + 3;
+        eventually("the topic is maintained three times", async || passes() >= enough).await;
     }
 
-    /// How many commits were refused.
+    /// Returns the number of refused commits.
     pub(crate) fn refusals(&self) -> usize {
         self.switches.refusals.load(Ordering::SeqCst)
     }
 
-    /// For each shard a key that belongs to it.
+    /// Returns a key for each shard.
     pub(crate) fn key_per_shard(&self, shards: u16) -> Vec<String> {
         key_per_shard(shards, |key, shards| self.log.shard_of(key, shards))
     }
 
-    /// All keys of the ledger that begin so.
+    /// Returns all ledger keys with this prefix.
     pub(crate) async fn keys(&self, prefix: &str) -> Vec<String> {
         let entries = self.ledger.list(&EntryKey::raw(prefix)).await.unwrap();
         entries.iter().map(|entry| entry.key.to_string()).collect()
     }
 }
 
-/// The system's clock, with a wall clock that is ahead by as much as it is moved.
+/// The system's clock, with a wall clock that can be moved ahead.
 #[derive(Clone, Default)]
 pub(crate) struct MovedClock(Arc<AtomicU64>);
 
@@ -144,10 +142,10 @@ impl Clock for MovedClock {
     }
 }
 
-/// Spawns as always, for an [`Env`] with a clock of its own.
-pub(crate) struct Tokio;
+/// Spawns on tokio, for an [`Env`] with another clock.
+pub(crate) struct TokioSpawn;
 
-impl Spawn for Tokio {
+impl Spawn for TokioSpawn {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         Env::system().spawn(task);
     }
@@ -186,7 +184,7 @@ impl Log for Store {
             }
         }
     }
-    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+    async fn read(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
         let hidden = *self.switches.hidden.lock().unwrap();
         let mut blocks = self.log.read(topic, wants).await?;
         for (block, want) in blocks.iter_mut().zip(wants).filter(|(_, want)| Some(want.shard) == hidden) {
@@ -208,7 +206,7 @@ impl Log for Store {
         self.switches.promoting.fetch_sub(1, Ordering::SeqCst);
         promoted
     }
-    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         self.log.find(topic, id).await
     }
     async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
@@ -220,8 +218,8 @@ impl Log for Store {
     async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
         self.log.trim(topic, upto, before).await
     }
-    fn news(&self, topic: &Topic) -> Hints {
-        self.log.news(topic)
+    fn message_notifications(&self, topic: &Topic) -> Notifications {
+        self.log.message_notifications(topic)
     }
 }
 
@@ -241,7 +239,7 @@ impl Ledger for Store {
         }
         self.ledger.commit(write).await
     }
-    fn watch(&self) -> Hints {
-        self.ledger.watch()
+    fn entry_notifications(&self) -> Notifications {
+        self.ledger.entry_notifications()
     }
 }

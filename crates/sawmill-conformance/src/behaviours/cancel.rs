@@ -1,4 +1,4 @@
-//! Cancelling: what waits never starts, what runs is told, and what is done stays done.
+//! Cancelling: waiting messages never start, running handlers are told, and finished messages stay done.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ pub async fn a_message_that_waits_is_not_started_in_any_group(on: Subject) {
     for (mill, _place) in engines(on).await {
         topic(&mill, "mails", 4).await;
         let ids = mill.push_many("mails", (0..50).map(|n| Push::new(n.to_string()))).await.unwrap();
-        // One group has begun before, the other begins afterwards.
+        // One group exists before the cancellation, the other joins afterwards.
         let early = mill.worker("mails").group("early").start(|_: Context| async {}).await.unwrap();
         soon("the backlog is done", early.drained()).await;
         early.stop().await;
@@ -31,7 +31,7 @@ pub async fn a_message_that_waits_is_not_started_in_any_group(on: Subject) {
                 async {}
             });
             let worker = worker.await.unwrap();
-            let status = async || mill.status("mails", group).await.unwrap();
+            let status = async || mill.admin().status("mails", group).await.unwrap();
             group_is(&mill, "mails", group, "nothing is left", |status| status.done == done).await;
             eventually("what is due now was cancelled", async || status().await.scheduled == 0).await;
             soon("all is settled", worker.drained()).await;
@@ -68,13 +68,13 @@ pub async fn a_message_that_runs_is_told_dropped_and_not_tried_again(on: Subject
         mill.cancel("mails", id).await.unwrap();
         soon("its key goes on, and nothing is left", worker.drained()).await;
         assert_eq!(ran.load(Ordering::SeqCst), 2);
-        let status = mill.status("mails", "default").await.unwrap();
+        let status = mill.admin().status("mails", "default").await.unwrap();
         assert_eq!((status.done, status.cancelled, status.claimed, status.retrying), (1, 1, 0, 0));
-        // What is done is done: cancelling it changes nothing.
+        // Cancelling a finished message changes nothing.
         mill.cancel("mails", next).await.unwrap();
         soon("nothing is left", worker.drained()).await;
         worker.stop().await;
-        assert_eq!(mill.status("mails", "default").await.unwrap(), status);
+        assert_eq!(mill.admin().status("mails", "default").await.unwrap(), status);
     }
 }
 
@@ -101,7 +101,7 @@ pub async fn a_message_that_waits_for_its_next_attempt_is_not_tried_again(on: Su
                 .unwrap();
             eventually("it failed", async || ran.load(Ordering::SeqCst) == 1).await;
             mill.cancel("mails", id).await.unwrap();
-            let status = async || mill.status("mails", "default").await.unwrap();
+            let status = async || mill.admin().status("mails", "default").await.unwrap();
             group_is(&mill, "mails", "default", "it is settled", |status| status.cancelled == 1).await;
             soon("nothing is left", worker.drained()).await;
             worker.stop().await;
@@ -120,8 +120,8 @@ pub async fn what_is_not_there_cannot_be_cancelled_and_is_found_by_nobody(on: Su
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().contains("nothing to cancel"), "{error}");
         assert_eq!(mill.cancel("nowhere", id).await.unwrap_err().kind(), ErrorKind::NotFound);
-        let (topic, found) = mill.find_message(id).await.unwrap().unwrap();
+        let (topic, found) = mill.admin().find_message(id).await.unwrap().unwrap();
         assert_eq!((topic.name.to_string(), found.message.id), ("other".to_owned(), id));
-        assert!(mill.find_message(MessageId::from_u128(7)).await.unwrap().is_none());
+        assert!(mill.admin().find_message(MessageId::from_u128(7)).await.unwrap().is_none());
     }
 }

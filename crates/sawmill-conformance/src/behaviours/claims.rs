@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use sawmill::WorkerId;
-use sawmill::ledger::{Commit, Write};
-use sawmill::log::Position;
-use sawmill::shard::{Fate, Report, Rules, ShardState};
+use sawmill::engine::model::{Fate, Report, Rules, ShardState, WorkerId};
+use sawmill::engine::storage::{Commit, Position, Write};
 
 use super::desk::Desk;
 use super::support::{LONG_TTL, POLL, Peek, Subject, eventually, numbered, soon, topic};
@@ -20,9 +18,9 @@ pub async fn f2_a_grab_records_the_messages_and_moves_the_head_in_one_step(on: S
     mill.push_many("orders", numbered(0..40)).await.unwrap();
     let desk = Desk::closed();
     let worker =
-        mill.worker("orders").slots(8).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(8).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     desk.started(8).await;
-    // What runs is on record before it runs.
+    // Messages are recorded as claimed before they run.
     let (_, state) = peek.shard(0).await;
     assert_eq!(state.claimed(), 8, "{state:?}");
     let after = async |cursor: &Position| {
@@ -35,7 +33,7 @@ pub async fn f2_a_grab_records_the_messages_and_moves_the_head_in_one_step(on: S
     worker.drained().await;
     worker.stop().await;
 
-    // In no version of the entry did one happen without the other.
+    // Every version of the entry has both changes or neither.
     let mut before = ShardState::default();
     let mut grabs = 0;
     for state in history(&[&tap], &peek.key(0)) {
@@ -56,15 +54,22 @@ pub async fn f2_a_grab_records_the_messages_and_moves_the_head_in_one_step(on: S
 }
 
 pub async fn f14_a_worker_that_was_superseded_changes_nothing(on: Subject) {
-    // One has no time to notice before its handler ends; the other notices while it runs.
+    // In one case the handler ends before the worker can notice; in the other it notices while the handler
+    // runs.
     for (poll, notices) in [(Duration::from_secs(600), false), (POLL, true)] {
         let place = on.place();
         let mill = place.mill().await;
         let topic = topic(&mill, "orders", 1).await;
         let peek = Peek::new(&place, &topic, "default");
         let desk = Desk::closed();
-        let worker =
-            mill.worker("orders").slots(1).ttl(LONG_TTL).poll(poll).start(desk.seat("first")).await.unwrap();
+        let worker = mill
+            .worker("orders")
+            .concurrency(1)
+            .ttl(LONG_TTL)
+            .poll(poll)
+            .start(desk.seat("first"))
+            .await
+            .unwrap();
         mill.push("orders", "0").await.unwrap();
         desk.started(1).await;
         let run = desk.runs().remove(0);
@@ -86,18 +91,18 @@ pub async fn f14_a_worker_that_was_superseded_changes_nothing(on: Subject) {
         assert_eq!(counts.adopted, 0);
         assert_eq!(peek.shard(0).await, taken, "neither its claim nor its finish is in the ledger");
 
-        // The second is the one who may say done.
+        // The new owner may report it as done.
         let (expect, mut state) = taken;
         let fates = [(Fate::Done, [0].into_iter().collect())].into();
         let report = Report { token: claims[0].token, fates, ..Report::default() };
         assert!(state.settle(&second, &report).unwrap());
         let write = Write { key: peek.key(0), expect, value: Some(state.encode()) };
         assert!(matches!(peek.store.ledger.commit(write).await.unwrap(), Commit::Done(_)));
-        assert_eq!(mill.status("orders", "default").await.unwrap().done, 1);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().done, 1);
     }
 }
 
-/// A rival's version of a worker's first grab of a shard: the same, but under another name.
+/// Returns a rival's version of a worker's first grab of a shard: the same claim under another name.
 fn same_but_faster(write: &Write, rival: &WorkerId) -> Option<Write> {
     let mut state = ShardState::decode(&write.key, write.value.as_ref()?).ok()?;
     state.claims.last_mut()?.owner = Some(rival.clone());
@@ -118,7 +123,7 @@ pub async fn g4_claiming_is_conditional_and_the_second_drops_the_messages(on: Su
         first.then(|| same_but_faster(write, &rival)).flatten()
     });
     let desk = Desk::open();
-    let builder = mill.worker("orders").slots(8).ttl(LONG_TTL).poll(POLL);
+    let builder = mill.worker("orders").concurrency(8).ttl(LONG_TTL).poll(POLL);
     let worker = builder.start(desk.seat("slower")).await.unwrap();
     worker.drained().await;
     assert_eq!(desk.count(), 0, "it came second, and drops what it has read");
@@ -127,7 +132,7 @@ pub async fn g4_claiming_is_conditional_and_the_second_drops_the_messages(on: Su
     assert!(claims.iter().all(|claim| claim.owner == Some(WorkerId::new("rival"))), "{claims:?}");
     assert_eq!(claims.iter().map(|claim| claim.open()).sum::<u64>(), 4);
 
-    // The next one is taken as if nothing had happened.
+    // The next one is claimed normally.
     mill.push("orders", "4").await.unwrap();
     desk.ended(1).await;
     assert_eq!(desk.payloads(), ["4"]);
@@ -141,7 +146,7 @@ pub async fn g5_g20_a_claim_of_many_costs_one_write_and_a_conflict_one_more(on: 
     let topic = topic(&mill, "orders", 1).await;
     let peek = Peek::new(&place, &topic, "default");
     mill.push_many("orders", numbered(0..200)).await.unwrap();
-    // A rival is faster once, and takes the same block.
+    // A rival is faster once, and claims the same block.
     let rival = peek.join_silently("rival").await;
     let (key, mut faster) = (peek.key(0), true);
     tap.rival(move |write| {
@@ -149,8 +154,14 @@ pub async fn g5_g20_a_claim_of_many_costs_one_write_and_a_conflict_one_more(on: 
         first.then(|| same_but_faster(write, &rival)).flatten()
     });
     let desk = Desk::closed();
-    let worker =
-        mill.worker("orders").slots(150).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    let worker = mill
+        .worker("orders")
+        .concurrency(150)
+        .ttl(LONG_TTL)
+        .poll(POLL)
+        .start(desk.seat("one"))
+        .await
+        .unwrap();
     desk.started(1).await;
     let taken = peek.shard(0).await.1.claims[0].open() as usize;
     desk.started(200 - taken.max(50)).await;

@@ -1,14 +1,15 @@
-//! The same behaviour on every database: one story, told through the public API, and the same answers on each engine that
-//! takes this file, down to the order of what was run and the words of what was refused.
+//! The same behaviour on every database: one scenario through the public API must give the same answers on
+//! each engine, including the order of runs and the texts of errors.
 
 use std::time::Duration;
 
-use sawmill::{Context, GroupStatus, Outcome, Push, RetryPolicy, Sawmill, Since, Which, Worker};
+use sawmill::admin::{GroupStatus, LetterSelection, ReplayFrom};
+use sawmill::{Context, Outcome, Push, RetryPolicy, Sawmill, Worker};
 
 use super::desk::Desk;
 use super::support::{LONG_TTL, POLL, Subject, engines, group_is, soon, topic};
 
-/// What is answered, line by line, on whichever engine.
+/// The expected answers, line by line, on any engine.
 const ANSWERS: &[&str] = &[
     "one message of a name: true",
     "waiting 7, scheduled 1, claimed 0, retrying 0, done 0, dead 0",
@@ -26,13 +27,14 @@ const ANSWERS: &[&str] = &[
     "deleted: Ok, then topic orders does not exist",
 ];
 
-/// What a group did since the last time it was asked: by key, because only within a key is there an order.
-struct Diary {
+/// Reports the runs of a group since the previous report: by key, because only messages of one key are
+/// ordered.
+struct RunReport {
     desk: Desk,
     read: usize,
 }
 
-impl Diary {
+impl RunReport {
     fn new() -> Self {
         Self { desk: Desk::open(), read: 0 }
     }
@@ -58,14 +60,19 @@ impl Diary {
     }
 }
 
-async fn worker(mill: &Sawmill, group: &str, diary: &Diary, says: fn(&Context) -> Outcome) -> Worker {
-    let builder = mill.worker("orders").group(group).slots(4).ttl(LONG_TTL).poll(POLL).ordered();
+async fn worker(
+    mill: &Sawmill,
+    group: &str,
+    run_report: &RunReport,
+    says: fn(&Context) -> Outcome,
+) -> Worker {
+    let builder = mill.worker("orders").group(group).concurrency(4).ttl(LONG_TTL).poll(POLL).ordered();
     let builder = builder.retry(RetryPolicy::retries(1));
-    builder.start(diary.desk.seat_that(group, says)).await.unwrap()
+    builder.start(run_report.desk.seat_that(group, says)).await.unwrap()
 }
 
-async fn stand(mill: &Sawmill) -> String {
-    let now = mill.status("orders", "default").await.unwrap();
+async fn status_line(mill: &Sawmill) -> String {
+    let now = mill.admin().status("orders", "default").await.unwrap();
     format!(
         "waiting {}, scheduled {}, claimed {}, retrying {}, done {}, dead {}",
         now.waiting, now.scheduled, now.claimed, now.retrying, now.done, now.dead
@@ -77,8 +84,8 @@ async fn settled(mill: &Sawmill, done: u64, dead: u64) {
     group_is(mill, "orders", "default", "all is settled", settled).await;
 }
 
-/// What was answered; of an error the part before what to do about it.
-fn word<T>(answer: sawmill::Result<T>) -> String {
+/// Returns the answer as text; of an error, the part before the advice.
+fn answer_text<T>(answer: sawmill::Result<T>) -> String {
     match answer {
         Ok(_) => "Ok".to_owned(),
         Err(error) => error.to_string().split(':').next().unwrap_or_default().to_owned(),
@@ -93,43 +100,43 @@ async fn story(mill: &Sawmill) -> Vec<String> {
     let report = async || mill.push("orders", Push::new("report").unique("daily")).await.unwrap();
     said.push(format!("one message of a name: {}", report().await == report().await));
     mill.push("orders", Push::new("later").after(Duration::from_secs(3600))).await.unwrap();
-    said.push(stand(mill).await);
+    said.push(status_line(mill).await);
 
-    let mut diary = Diary::new();
+    let mut run_report = RunReport::new();
     let jams = |job: &Context| match &job.payload()[..] {
         b"b1" => Outcome::retry("jam"),
         _ => Outcome::Done,
     };
-    let first = worker(mill, "default", &diary, jams).await;
+    let first = worker(mill, "default", &run_report, jams).await;
     settled(mill, 6, 1).await;
     first.stop().await;
-    said.extend(diary.of_keys());
-    said.push(stand(mill).await);
+    said.extend(run_report.of_keys());
+    said.push(status_line(mill).await);
 
-    let dead = mill.dead_letters("orders", "default").await.unwrap();
+    let dead = mill.admin().dead_letters("orders", "default").await.unwrap();
     for letter in dead.list(10).await.unwrap() {
         let (message, reason) = (&letter.message, letter.reason());
         let lang = message.headers.text("lang").unwrap_or("none");
         said.push(format!("dead: {} ({reason}) with lang={lang}", String::from_utf8_lossy(&message.payload)));
     }
-    said.push(format!("resent: {}", dead.resend(Which::All).await.unwrap()));
-    let second = worker(mill, "default", &diary, |_| Outcome::Done).await;
+    said.push(format!("resent: {}", dead.retry(LetterSelection::All).await.unwrap()));
+    let second = worker(mill, "default", &run_report, |_| Outcome::Done).await;
     settled(mill, 7, 0).await;
     second.stop().await;
-    said.extend(diary.of_keys());
-    said.push(stand(mill).await);
+    said.extend(run_report.of_keys());
+    said.push(status_line(mill).await);
 
-    let mut others = Diary::new();
+    let mut others = RunReport::new();
     let other = worker(mill, "totals", &others, |_| Outcome::Done).await;
     soon("the other group reads all", other.drained()).await;
     said.push(others.sorted("another group"));
-    mill.seek("orders", "totals", Since::Start).await.unwrap();
+    mill.admin().replay("orders", "totals", ReplayFrom::Start).await.unwrap();
     soon("it reads all again", other.drained()).await;
     said.push(others.sorted("read again"));
     other.stop().await;
 
-    said.push(format!("refused: {}", word(mill.push("mails", "x").await)));
-    let delete = async || word(mill.delete_topic("orders").await);
+    said.push(format!("refused: {}", answer_text(mill.push("mails", "x").await)));
+    let delete = async || answer_text(mill.admin().delete_topic("orders").await);
     said.push(format!("deleted: {}, then {}", delete().await, delete().await));
     said
 }

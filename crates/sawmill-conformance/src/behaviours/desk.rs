@@ -1,10 +1,11 @@
-//! A handler for tests: it notes what starts and ends, and lets nothing end before it is told to.
+//! A test handler that records starts and ends, and ends only when released.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use sawmill::env::Env;
-use sawmill::{Context, Handler, IntoHandler, Outcome, Timestamp};
+use sawmill::engine::runtime::Env;
+use sawmill::handler::{Handler, IntoHandler};
+use sawmill::{Context, Outcome, Timestamp};
 use tokio::sync::{Semaphore, watch};
 
 use super::place::nothing_is_left;
@@ -13,7 +14,7 @@ use super::support::DEADLINE;
 /// More handlers than any test has.
 const ALL: usize = 1 << 24;
 
-/// Where handlers of one or more workers note what they do. Clones share it.
+/// Records the runs of the handlers of one or more workers. Clones share it.
 #[derive(Clone)]
 pub struct Desk {
     runs: Arc<Mutex<Vec<Run>>>,
@@ -43,14 +44,14 @@ impl Run {
 }
 
 impl Desk {
-    /// Handlers end at once.
+    /// Makes a desk whose handlers end at once.
     pub fn open() -> Self {
         let desk = Self::closed();
         desk.release_all();
         desk
     }
 
-    /// Handlers end when they are released.
+    /// Makes a desk whose handlers end when released.
     pub fn closed() -> Self {
         Self {
             runs: Arc::default(),
@@ -69,12 +70,12 @@ impl Desk {
         self.release(ALL);
     }
 
-    /// A handler that says done.
+    /// Returns a handler with the outcome done.
     pub fn seat(&self, worker: &str) -> impl Handler {
         self.seat_that(worker, |_| Outcome::Done)
     }
 
-    /// A handler that says what it is told to say.
+    /// Returns a handler with the given outcomes.
     pub fn seat_that(
         &self,
         worker: &str,
@@ -124,15 +125,16 @@ impl Desk {
             return;
         }
         let seen = self.seen();
-        // A started handler may take long to end. A message that has not started and waits nowhere never starts.
+        // A started handler may take long to end. A message that has neither started nor is waiting never
+        // starts.
         if self.count() < count && nothing_is_left().await && self.count() < count {
             panic!("lost: of {count} handlers some never start, and nothing waits any more; {seen}");
         }
         panic!("test timed out: {count} handlers {what}; {seen}");
     }
 
-    /// What there is to see when a wait has expired. While handlers still start, the machine is slow; if none has for long and none is at
-    /// work, what the test waits for does not come.
+    /// Describes the state when a wait has expired. If handlers still start, the machine is slow; if none has
+    /// started for long and none is running, the expected event will not come.
     fn seen(&self) -> String {
         let (runs, ended) = (self.runs(), *self.ended.borrow());
         let messages: BTreeSet<_> =
@@ -160,12 +162,12 @@ impl Desk {
         *self.started.borrow()
     }
 
-    /// What was started, in this order.
+    /// Returns the payloads in the order of their starts.
     pub fn payloads(&self) -> Vec<String> {
         self.runs().iter().map(Run::payload).collect()
     }
 
-    /// What was started, sorted as numbers.
+    /// Returns the payloads as sorted numbers.
     pub fn numbers(&self) -> Vec<usize> {
         let mut numbers: Vec<usize> =
             self.payloads().iter().map(|payload| payload.parse().unwrap()).collect();
@@ -173,7 +175,7 @@ impl Desk {
         numbers
     }
 
-    /// What this worker has started.
+    /// Returns the runs of this worker.
     pub fn runs_of(&self, worker: &str) -> Vec<Run> {
         self.runs().into_iter().filter(|run| run.worker == worker).collect()
     }

@@ -1,17 +1,17 @@
-//! Due times: never early, ascending within a shard, and as many at one time as anybody likes.
+//! Due times: never early, ascending within a shard, and any number at the same time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Context, Push};
 
 use super::both::both;
 use super::desk::Desk;
 use super::support::{LONG_TTL, POLL, Peek, Subject, eventually, topic};
 
-/// A program may end as soon as its worker has. On an engine that cannot tell what it has already, a promotion that is cut short leaves
-/// messages twice.
+/// The program may exit once its worker has stopped. Without idempotent appends, an interrupted promotion
+/// leaves messages twice.
 pub async fn a_worker_that_leaves_finishes_what_it_promotes(on: Subject) {
     for store in both(on) {
         let mill = store.mill();
@@ -37,19 +37,19 @@ pub async fn c3_nothing_starts_before_it_is_due_and_a_shard_goes_by_due_time(on:
     mill.push("orders", Push::new("0")).await.unwrap();
     let desk = Desk::open();
     let worker =
-        mill.worker("orders").slots(1).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     desk.ended(1).await;
     eventually("only those that are not due are left", async || {
-        let status = mill.status("orders", "default").await.unwrap();
+        let status = mill.admin().status("orders", "default").await.unwrap();
         // On a busy machine the first may become due meanwhile.
         Env::system().wall() >= due(2000) || status.done == 1 && status.waiting + status.claimed == 0
     })
     .await;
     if Env::system().wall() < due(2000) {
-        assert_eq!(mill.status("orders", "default").await.unwrap().scheduled, 5);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().scheduled, 5);
         assert!(peek.claims().await.is_empty(), "no claim is held while they wait");
     }
-    // One that is pushed later and due earlier goes first.
+    // A message that is pushed later and due earlier goes first.
     mill.push("orders", Push::new("2200").at(due(2200))).await.unwrap();
     desk.ended(7).await;
     let mut last = now;
@@ -77,13 +77,13 @@ pub async fn c3_every_shard_ascends_also_when_much_has_become_due(on: Subject) {
         mill.push_many("orders", pushes).await.unwrap();
     }
     let in_time = Env::system().wall() < now + Duration::from_millis(800);
-    // Nobody is there to see them become due one by one.
+    // No worker runs while they become due one by one.
     let last = now + Duration::from_millis(1300);
     Env::system().sleep(last.since(Env::system().wall())).await;
     let desk = Desk::open();
     let mut workers = Vec::new();
     for name in ["one", "two"] {
-        let builder = place.mill().await.worker("orders").ordered().slots(4).ttl(LONG_TTL).poll(POLL);
+        let builder = place.mill().await.worker("orders").ordered().concurrency(4).ttl(LONG_TTL).poll(POLL);
         workers.push(builder.start(desk.seat(name)).await.unwrap());
     }
     desk.ended(keys.len() * times.len()).await;
@@ -96,7 +96,7 @@ pub async fn c3_every_shard_ascends_also_when_much_has_become_due(on: Subject) {
     for key in &keys {
         let due: Vec<_> =
             runs.iter().filter(|run| run.key() == *key).map(|run| run.context.message().due).collect();
-        // What was due before it was pushed is in the order of the pushes.
+        // Messages already due when pushed keep the order of the pushes.
         assert!(due.is_sorted() || !in_time, "{key}: {due:?}");
     }
 }
@@ -123,7 +123,7 @@ pub async fn c4_equal_due_times_never_collide(on: Subject) {
     let desk = Desk::open();
     let mill = place.mill().await;
     let worker =
-        mill.worker("orders").slots(4).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     desk.ended(200).await;
     worker.drained().await;
     worker.stop().await;
@@ -131,7 +131,7 @@ pub async fn c4_equal_due_times_never_collide(on: Subject) {
     let run: BTreeSet<_> = runs.iter().map(|run| run.context.id()).collect();
     assert_eq!((runs.len(), run), (200, pushed), "each of them, once");
     assert!(runs.iter().all(|run| run.at >= due && run.context.message().due == Some(due)));
-    assert_eq!(mill.status(&topic.name.to_string(), "default").await.unwrap().done, 200);
+    assert_eq!(mill.admin().status(&topic.name.to_string(), "default").await.unwrap().done, 200);
 }
 
 pub async fn a_drain_does_what_is_due_though_nobody_has_tended_the_topic_yet(on: Subject) {

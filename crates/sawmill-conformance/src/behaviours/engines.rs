@@ -1,11 +1,12 @@
-//! Behaviours that do not depend on the store are shown on every engine that is at hand.
+//! Helpers to run a behaviour that does not depend on the store on every available engine.
 
-use sawmill::{Sawmill, Topic};
+use sawmill::Sawmill;
+use sawmill::engine::model::Topic;
 
 use super::place::{Seams, Subject};
 use super::tap::Tap;
 
-/// Runs a test in memory and on a real engine, each time on a new store that has the topic `orders`.
+/// Runs a test in memory and on a real engine, each time on a new store with the topic `orders`.
 pub(crate) async fn on_each(on: Subject, test: impl AsyncFn(Sawmill)) {
     let place = on.place();
     let memory = Sawmill::open("memory:").await.unwrap();
@@ -16,7 +17,8 @@ pub(crate) async fn on_each(on: Subject, test: impl AsyncFn(Sawmill)) {
     }
 }
 
-/// The same with a tap on the store, for a test that has to know when its worker has looked around.
+/// The same with a tap on the store, for tests that must know when their worker has refreshed its view of the
+/// ledger.
 pub(crate) async fn on_each_tapped(on: Subject, test: impl AsyncFn(Tap, Topic)) {
     let place = on.place();
     for (engine, tap) in [("memory", Tap::new(Seams::memory())), (on.engine, place.tap())] {
@@ -26,9 +28,9 @@ pub(crate) async fn on_each_tapped(on: Subject, test: impl AsyncFn(Tap, Topic)) 
     }
 }
 
-/// The reasons of all dead letters of the topic `orders`, in alphabetical order.
+/// Returns the reasons of all dead letters of the topic `orders`, sorted.
 pub(crate) async fn dead_reasons(mill: &Sawmill) -> Vec<String> {
-    let letters = mill.dead_letters("orders", "default").await.unwrap().list(100).await.unwrap();
+    let letters = mill.admin().dead_letters("orders", "default").await.unwrap().list(100).await.unwrap();
     let mut reasons: Vec<String> = letters.into_iter().map(|letter| letter.reason().to_owned()).collect();
     reasons.sort();
     reasons

@@ -1,10 +1,12 @@
-//! Failure: tried again at once, then later, then given up with its whole story; and a person may send it again.
+//! Failures: retried at once, then later, then given up with the full history; an operator may resend the
+//! message.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::{Delivery, ErrorKind, MessageId, OnFailure, Outcome, Push, RetryPolicy, Which};
+use sawmill::admin::LetterSelection;
+use sawmill::{Delivery, ErrorKind, MessageId, OnFailure, Outcome, Push, RetryPolicy};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
@@ -17,7 +19,7 @@ pub async fn f7_an_error_is_tried_again_at_once_and_then_marked(on: Subject) {
     topic(&mill, "orders", 1).await;
     let hour = Duration::from_secs(3600);
     let desk = Desk::open();
-    let builder = mill.worker("orders").slots(1).ttl(LONG_TTL).poll(POLL);
+    let builder = mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL);
     let builder = builder.retry(RetryPolicy::retries(5).backoff(hour, hour));
     let worker = builder.start(desk.seat_that("one", |_| Outcome::retry("no"))).await.unwrap();
     mill.push("orders", "0").await.unwrap();
@@ -27,7 +29,7 @@ pub async fn f7_an_error_is_tried_again_at_once_and_then_marked(on: Subject) {
     assert_eq!(attempts, [1, 2], "one retry at once, and the next one not before its time");
     let tokens: Vec<_> = desk.runs().iter().map(|run| run.context.token()).collect();
     assert_eq!(tokens[0], tokens[1], "in place, under the same claim");
-    let status = mill.status("orders", "default").await.unwrap();
+    let status = mill.admin().status("orders", "default").await.unwrap();
     assert_eq!((status.done, status.claimed, status.waiting, status.dead), (0, 0, 0, 0), "{status:?}");
     assert_eq!(worker.stop().await.failed, 2);
 }
@@ -37,7 +39,7 @@ pub async fn f8_what_failed_is_tried_again_later(on: Subject) {
     let mill = place.mill().await;
     topic(&mill, "orders", 1).await;
     let (wait, desk) = (Duration::from_millis(400), Desk::open());
-    let builder = mill.worker("orders").slots(1).ttl(LONG_TTL).poll(POLL);
+    let builder = mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL);
     let builder = builder.retry(RetryPolicy::retries(4).backoff(wait, wait));
     let says = |context: &sawmill::Context| match context.attempt() {
         1..=3 => Outcome::retry("not yet"),
@@ -52,7 +54,7 @@ pub async fn f8_what_failed_is_tried_again_later(on: Subject) {
         assert_eq!((after.context.id(), after.context.attempt()), (id, attempt));
         assert_eq!(after.context.headers().text("lang"), Some("en"));
         if attempt > 2 {
-            // Jitter makes a wait up to a quarter shorter.
+            // Jitter shortens a wait by up to a quarter.
             assert!(after.at.since(before.at) >= wait * 3 / 4, "{:?} {:?}", before.at, after.at);
             assert!(after.at >= after.context.message().due.unwrap());
         }
@@ -73,7 +75,7 @@ pub async fn q13_a_failed_task_is_kept_with_its_origin_and_retried_on_demand(on:
     let worker = builder.start(desk.seat_that("one", says)).await.unwrap();
     let me = worker.state().id.unwrap();
     let id = mill.push("orders", Push::new("paper").key("k").header("lang", "en")).await.unwrap();
-    let dead = mill.dead_letters("orders", "default").await.unwrap();
+    let dead = mill.admin().dead_letters("orders", "default").await.unwrap();
     eventually("it is given up", async || dead.list(10).await.unwrap().len() == 1).await;
     let letter = dead.show(id).await.unwrap();
     assert_eq!(letter.id(), id);
@@ -86,7 +88,7 @@ pub async fn q13_a_failed_task_is_kept_with_its_origin_and_retried_on_demand(on:
     assert_eq!(story, [(1, "jam 1", me.as_str()), (2, "jam 2", me.as_str())]);
     assert_eq!(worker.stop().await.dead, 1);
 
-    assert_eq!(dead.resend(Which::All).await.unwrap(), 1);
+    assert_eq!(dead.retry(LetterSelection::All).await.unwrap(), 1);
     let repaired = Desk::open();
     let worker = mill.worker("orders").ttl(LONG_TTL).start(repaired.seat("two")).await.unwrap();
     repaired.ended(1).await;
@@ -94,11 +96,11 @@ pub async fn q13_a_failed_task_is_kept_with_its_origin_and_retried_on_demand(on:
     assert_eq!((run.context.id(), run.payload(), run.context.attempt()), (id, "paper".to_owned(), 1));
     worker.drained().await;
     worker.stop().await;
-    let status = mill.status("orders", "default").await.unwrap();
+    let status = mill.admin().status("orders", "default").await.unwrap();
     assert_eq!((status.done, status.dead), (1, 0), "{status:?}");
 }
 
-/// Keeps what is logged as errors on this thread.
+/// Captures the error log of this thread.
 #[derive(Clone, Default)]
 struct Errors(Arc<Mutex<Vec<String>>>);
 
@@ -141,7 +143,7 @@ pub async fn q13_or_a_failed_task_is_only_logged(on: Subject) {
     let id = mill.push("orders", "0").await.unwrap();
     group_is(&mill, "orders", "default", "it is given up", |status| status.dropped == 1).await;
     worker.stop().await;
-    let status = mill.status("orders", "default").await.unwrap();
+    let status = mill.admin().status("orders", "default").await.unwrap();
     assert_eq!((status.dead, status.retrying, status.claimed), (0, 0, 0), "{status:?}");
     let lines = errors.0.lock().unwrap().clone();
     let told = |line: &String| line.contains("jam") && line.contains(&id.to_string());
@@ -161,12 +163,12 @@ pub async fn g11_a_person_can_queue_a_dead_message_again(on: Subject) {
         };
         let worker = builder.start(desk.seat_that("one", says)).await.unwrap();
         let ids = mill.push_many("orders", ["good", "bad", "worse"]).await.unwrap();
-        let dead = mill.dead_letters("orders", "default").await.unwrap();
+        let dead = mill.admin().dead_letters("orders", "default").await.unwrap();
         eventually("two are dead", async || dead.list(10).await.unwrap().len() == 2).await;
         worker.stop().await;
 
-        assert_eq!(dead.resend(Which::Ids(vec![ids[1]])).await.unwrap(), 1);
-        let unknown = dead.resend(Which::Ids(vec![MessageId::from_u128(7)])).await.unwrap_err();
+        assert_eq!(dead.retry(LetterSelection::Ids(vec![ids[1]])).await.unwrap(), 1);
+        let unknown = dead.retry(LetterSelection::Ids(vec![MessageId::from_u128(7)])).await.unwrap_err();
         assert_eq!(unknown.kind(), ErrorKind::NotFound);
         let again = Desk::open();
         let builder = mill.worker("orders").delivery(delivery).ttl(LONG_TTL);
@@ -178,7 +180,7 @@ pub async fn g11_a_person_can_queue_a_dead_message_again(on: Subject) {
         assert_eq!((run.context.id(), run.context.attempt(), again.count()), (ids[1], 1, 1));
         let left: Vec<_> = dead.list(10).await.unwrap().iter().map(|letter| letter.id()).collect();
         assert_eq!(left, [ids[2]], "the other one stays where it was");
-        let status = mill.status("orders", "default").await.unwrap();
+        let status = mill.admin().status("orders", "default").await.unwrap();
         assert_eq!((status.done, status.dead), (2, 1), "{status:?}");
     }
 }
@@ -189,16 +191,16 @@ pub async fn q20_a_task_can_stop_the_worker_without_being_marked_done(on: Subjec
     topic(&mill, "orders", 1).await;
     mill.push_many("orders", ["0", "1", "2"]).await.unwrap();
     let desk = Desk::open();
-    let builder = mill.worker("orders").slots(1).ttl(LONG_TTL).poll(POLL);
+    let builder = mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL);
     let worker = builder.start(desk.seat_that("one", |_| Outcome::stop("no disk"))).await.unwrap();
     let counts = super::support::soon("the worker ends", worker.ended()).await;
     assert_eq!(counts.stopped_because.as_deref(), Some("no disk"));
     assert_eq!((counts.done, counts.failed, desk.count()), (0, 0, 1));
-    let status = mill.status("orders", "default").await.unwrap();
+    let status = mill.admin().status("orders", "default").await.unwrap();
     assert_eq!((status.done, status.dead, status.retrying, status.waiting + status.claimed), (0, 0, 0, 3));
 
     let healthy = Desk::open();
-    let worker = mill.worker("orders").slots(1).ttl(LONG_TTL).start(healthy.seat("two")).await.unwrap();
+    let worker = mill.worker("orders").concurrency(1).ttl(LONG_TTL).start(healthy.seat("two")).await.unwrap();
     healthy.ended(3).await;
     assert_eq!(healthy.numbers(), [0, 1, 2]);
     assert!(healthy.runs().iter().all(|run| run.context.attempt() == 1), "no attempt was counted");

@@ -1,8 +1,7 @@
-//! Groups: each has its own head on a topic and sees every message; and a push knows of no worker.
+//! Groups: each has its own head on a topic and sees every message. A push does not depend on workers.
 
-use sawmill::env::Env;
-use sawmill::ledger::EntryKey;
-use sawmill::log::{Position, Want};
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{EntryKey, Position, ReadRequest};
 use sawmill::{Context, Push, Sawmill};
 
 use super::desk::Desk;
@@ -15,21 +14,33 @@ pub async fn f1_each_group_has_its_own_head_and_none_affects_another(on: Subject
     let topic = topic(&mill, "orders", 2).await;
     mill.push_many("orders", numbered(0..20)).await.unwrap();
 
-    // One group is stuck with its first message; the other goes through all of them.
+    // One group is stuck with its first message; the other handles all of them.
     let (stuck, free) = (Desk::closed(), Desk::open());
     let other = place.mill().await;
-    let slow =
-        other.worker("orders").group("slow").slots(1).ttl(LONG_TTL).start(stuck.seat("slow")).await.unwrap();
+    let slow = other
+        .worker("orders")
+        .group("slow")
+        .concurrency(1)
+        .ttl(LONG_TTL)
+        .start(stuck.seat("slow"))
+        .await
+        .unwrap();
     stuck.started(1).await;
-    let fast =
-        mill.worker("orders").group("fast").slots(4).ttl(LONG_TTL).start(free.seat("fast")).await.unwrap();
+    let fast = mill
+        .worker("orders")
+        .group("fast")
+        .concurrency(4)
+        .ttl(LONG_TTL)
+        .start(free.seat("fast"))
+        .await
+        .unwrap();
     free.ended(20).await;
     fast.drained().await;
     assert_eq!(free.numbers(), (0..20).collect::<Vec<_>>());
 
-    let status = mill.status("orders", "slow").await.unwrap();
+    let status = mill.admin().status("orders", "slow").await.unwrap();
     assert_eq!((status.done, status.waiting + status.claimed), (0, 20), "{status:?}");
-    let status = mill.status("orders", "fast").await.unwrap();
+    let status = mill.admin().status("orders", "fast").await.unwrap();
     assert_eq!((status.done, status.waiting, status.claimed), (20, 0, 0), "{status:?}");
     let after_heads = async |group: &str| {
         let peek = Peek::new(&place, &topic, group);
@@ -39,7 +50,7 @@ pub async fn f1_each_group_has_its_own_head_and_none_affects_another(on: Subject
     };
     assert_eq!(after_heads("fast").await, [0, 0]);
 
-    // A group that begins now begins at the beginning.
+    // A new group begins at the start.
     stuck.release_all();
     stuck.ended(20).await;
     let late = Desk::open();
@@ -60,7 +71,8 @@ pub async fn f12_each_of_several_groups_handles_every_message_once(on: Subject) 
     for group in ["mail", "stock", "audit"] {
         let desk = Desk::open();
         for name in ["one", "two"] {
-            let builder = place.mill().await.worker("orders").group(group).slots(2).ttl(LONG_TTL).poll(POLL);
+            let builder =
+                place.mill().await.worker("orders").group(group).concurrency(2).ttl(LONG_TTL).poll(POLL);
             workers.push(builder.start(desk.seat(name)).await.unwrap());
         }
         desks.push((group, desk));
@@ -77,7 +89,7 @@ pub async fn f12_each_of_several_groups_handles_every_message_once(on: Subject) 
     for (group, desk) in &desks {
         assert_eq!(desk.numbers(), (0..100).collect::<Vec<_>>(), "{group}");
         assert!(desk.runs().iter().all(|run| run.context.group().to_string() == *group));
-        assert_eq!(mill.status("orders", group).await.unwrap().done, 100);
+        assert_eq!(mill.admin().status("orders", group).await.unwrap().done, 100);
     }
 }
 
@@ -87,11 +99,11 @@ pub async fn g3_a_push_assigns_a_shard_by_key_and_never_a_worker(on: Subject) {
     let topic = topic(&mill, "orders", 4).await;
     let desk = Desk::closed();
     let busy = place.mill().await;
-    let busy = busy.worker("orders").slots(1).ttl(LONG_TTL).start(desk.seat("busy")).await.unwrap();
+    let busy = busy.worker("orders").concurrency(1).ttl(LONG_TTL).start(desk.seat("busy")).await.unwrap();
     mill.push("orders", Push::new("first").key("a")).await.unwrap();
     desk.started(1).await;
 
-    // The worker there is takes nothing more. What is pushed now is written to the log and nowhere else.
+    // The running worker takes nothing more. New pushes are written to the log and nowhere else.
     let Seams { log, ledger } = place.store();
     let everything = EntryKey::raw("shards/");
     let before = ledger.list(&everything).await.unwrap();
@@ -100,7 +112,7 @@ pub async fn g3_a_push_assigns_a_shard_by_key_and_never_a_worker(on: Subject) {
     for (shard, key) in (0..4).zip(&keys) {
         let (mut after, mut messages, mut more) = (Position::default(), Vec::new(), true);
         while more {
-            let want = Want { shard, after, limit: 100 };
+            let want = ReadRequest { shard, after, limit: 100 };
             let block = log.read(&topic, &[want]).await.unwrap().remove(0);
             messages.extend(block.messages);
             (after, more) = (block.end, block.more);
@@ -112,7 +124,7 @@ pub async fn g3_a_push_assigns_a_shard_by_key_and_never_a_worker(on: Subject) {
     }
     assert_eq!(ledger.list(&everything).await.unwrap(), before);
 
-    // So that a worker which did not exist at the time of the push can take all of it.
+    // So a worker that did not exist at the time of the push can take all of it.
     let late = Desk::open();
     let worker = place.mill().await.worker("orders").ttl(LONG_TTL).start(late.seat("late")).await.unwrap();
     late.ended(4).await;
@@ -128,11 +140,11 @@ pub async fn f15_two_installations_share_one_database_without_seeing_each_other(
     let place = on.place();
     for (options, url) in [(Sawmill::options as fn() -> _, "memory:"), (on.options, &place.url())] {
         let open = async |namespace: &str| options().namespace(namespace).open(url).await.unwrap();
-        // On a server that all tests share, others may be in a namespace of that name.
-        let alone = format!("{:x}", Env::system().dice().roll());
+        // On a server that all tests share, others may use a namespace of that name.
+        let alone = format!("{:x}", Env::system().rng().next_u64());
         let (shop, office) = (open(&format!("shop-{alone}")).await, open(&format!("office-{alone}")).await);
         shop.create_topic("mails").await.unwrap();
-        assert!(office.topics().await.unwrap().is_empty());
+        assert!(office.admin().topics().await.unwrap().is_empty());
         topic(&office, "mails", 2).await;
         shop.push_many("mails", ["a", "b", "c"]).await.unwrap();
         office.push("mails", "d").await.unwrap();
@@ -143,9 +155,9 @@ pub async fn f15_two_installations_share_one_database_without_seeing_each_other(
         };
         let (there, here) = (work(&shop).await, work(&office).await);
         assert_eq!((there.counts().done, here.counts().done), (3, 1));
-        assert_eq!((shop.members("default").await.unwrap().len(), here.counts().rebalances), (1, 1));
+        assert_eq!((shop.admin().workers("default").await.unwrap().len(), here.counts().rebalances), (1, 1));
         there.stop().await;
-        shop.delete_topic("mails").await.unwrap();
+        shop.admin().delete_topic("mails").await.unwrap();
         office.push("mails", "e").await.unwrap();
         soon("the other goes on", here.drained()).await;
         assert_eq!(here.stop().await.done, 2);

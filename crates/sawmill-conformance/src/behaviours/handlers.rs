@@ -1,22 +1,24 @@
-//! What a handler can be: what it takes, what is wrapped around it, how long it may take, and what it says while it runs.
+//! Handlers: their arguments, their middleware, their time limits, and their progress reports.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::{Context, FromContext, Json, Next, Outcome, Proto, Push, RetryPolicy, Sawmill, WorkerBuilder};
+use sawmill::handler::FromContext;
+use sawmill::handler::Next;
+use sawmill::{Context, Json, Outcome, Proto, Push, RetryPolicy, Sawmill, WorkerBuilder};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::engines::{dead_reasons, on_each};
 use super::support::{LONG_TTL, POLL, Subject, eventually, soon};
 
-/// A worker that does not try again what has failed.
+/// Returns a worker without retries.
 fn worker(mill: &Sawmill) -> WorkerBuilder {
-    mill.worker("orders").slots(4).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::none())
+    mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::none())
 }
 
-/// Where handlers put what they have seen.
+/// Collects observations of handlers.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<String>>>);
 
@@ -94,7 +96,7 @@ pub async fn g18_payloads_are_read_as_text_and_as_bytes(on: Subject) {
         mill.push("orders", Push::new(&b"\xff\xfe"[..])).await.unwrap();
         let seen = Seen::default();
         let sees = seen.clone();
-        // Arguments are made in turn: the bytes are there before it turns out that they are no text.
+        // Arguments are extracted in order: the bytes succeed before the text fails.
         let handler = move |bytes: Bytes, text: String| {
             sees.put(format!("{} {text}", bytes.len()));
             async {}
@@ -166,7 +168,7 @@ pub async fn layers_wrap_the_handler_the_first_outermost(on: Subject) {
             sees.put(format!("handler {payload}"));
             async { Outcome::Done }
         };
-        let builder = worker(&mill).slots(1).layer(layer("outer")).layer(guard).layer(layer("inner"));
+        let builder = worker(&mill).concurrency(1).layer(layer("outer")).layer(guard).layer(layer("inner"));
         let worker = builder.start(handler).await.unwrap();
         worker.drained().await;
         worker.stop().await;
@@ -191,15 +193,15 @@ pub async fn q23_an_attempt_that_takes_too_long_is_dropped_and_fails(on: Subject
     on_each(on, async |mill| {
         mill.push_many("orders", ["slow", "quick"]).await.unwrap();
         let dropped = Arc::new(Semaphore::new(0));
-        struct Tells(Arc<Semaphore>);
-        impl Drop for Tells {
+        struct NotifiesDrop(Arc<Semaphore>);
+        impl Drop for NotifiesDrop {
             fn drop(&mut self) {
                 self.0.add_permits(1);
             }
         }
         let told = dropped.clone();
         let handler = move |payload: String| {
-            let tells = Tells(told.clone());
+            let tells = NotifiesDrop(told.clone());
             async move {
                 if payload == "slow" {
                     std::future::pending::<()>().await;
@@ -226,7 +228,7 @@ pub async fn blocking_handlers_do_not_hold_up_the_beat(on: Subject) {
         let sees = seen.clone();
         let handler = move |Json(order): Json<Order>| {
             sees.put(format!("{} started", order.item));
-            // On the runtime's only thread nobody could release it.
+            // On the runtime's only thread, a blocking handler could not be released.
             if order.item == "log" && released.lock().unwrap().recv_timeout(Duration::from_secs(60)).is_ok() {
                 sees.put("log released");
             }
@@ -234,10 +236,12 @@ pub async fn blocking_handlers_do_not_hold_up_the_beat(on: Subject) {
         let worker = worker(&mill).ttl(ttl).start_blocking(handler).await.unwrap();
         mill.push("orders", r#"{"item":"log","count":1}"#).await.unwrap();
         eventually("it blocks", async || seen.all() == ["log started"]).await;
-        let last_beat = async || mill.members("default").await.unwrap()[0].last_beat.unwrap();
+        let last_beat = async || mill.admin().workers("default").await.unwrap()[0].last_beat.unwrap();
         let blocked = last_beat().await;
-        eventually("it beats for longer than its lease", async || last_beat().await > blocked + 3 * ttl)
-            .await;
+        eventually("it sends heartbeats for longer than its lease", async || {
+            last_beat().await > blocked + 3 * ttl
+        })
+        .await;
         // Only a worker whose lease was renewed meanwhile starts another message.
         mill.push("orders", r#"{"item":"plank","count":1}"#).await.unwrap();
         eventually("another starts", async || seen.all().last().unwrap() == "plank started").await;
@@ -303,14 +307,18 @@ pub async fn notes_are_shown_to_others_while_the_message_runs(on: Subject) {
                 gate.acquire().await.unwrap().forget();
             }
         };
-        // The next ordinary beat is far away.
+        // The next regular heartbeat is far away.
         let worker = worker(&mill).name("saw").start(handler).await.unwrap();
         let notes = async || -> Vec<String> {
-            let [member] = &mill.members("default").await.unwrap()[..] else { panic!("there is one worker") };
+            let [member] = &mill.admin().workers("default").await.unwrap()[..] else {
+                panic!("there is one worker")
+            };
             member.running.iter().map(|running| running.note.clone()).collect()
         };
         eventually("the first note is there", async || notes().await == ["1 of 2 rows"]).await;
-        let [member] = &mill.members("default").await.unwrap()[..] else { panic!("there is one worker") };
+        let [member] = &mill.admin().workers("default").await.unwrap()[..] else {
+            panic!("there is one worker")
+        };
         assert_eq!((member.slots, &member.topics[..]), (4, &["orders".to_owned()][..]));
         assert_eq!(Some(&member.id), worker.state().id.as_ref());
         assert_eq!(member.running[0].topic, "orders");
@@ -320,7 +328,7 @@ pub async fn notes_are_shown_to_others_while_the_message_runs(on: Subject) {
         gate.add_permits(1);
         eventually("nothing is noted of what has ended", async || notes().await.is_empty()).await;
         worker.stop().await;
-        assert_eq!(mill.members("default").await.unwrap(), []);
+        assert_eq!(mill.admin().workers("default").await.unwrap(), []);
     })
     .await;
 }

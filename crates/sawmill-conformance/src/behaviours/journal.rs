@@ -1,4 +1,5 @@
-//! A journal: an at-most-once worker that crashes and is started again runs what it had claimed and not started.
+//! Journals: an at-most-once worker that crashes and restarts runs the messages that it had claimed and not
+//! started.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -6,25 +7,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::{
-    Context, Delivery, ErrorKind, IntoHandler, Outcome, Push, Sawmill, Which, Worker, WorkerBuilder,
-};
+use sawmill::admin::LetterSelection;
+use sawmill::engine::runtime::Env;
+use sawmill::handler::IntoHandler;
+use sawmill::{Context, Delivery, ErrorKind, Outcome, Push, Sawmill, Worker, WorkerBuilder};
 use tempfile::TempDir;
 
 use super::engines::{dead_reasons, on_each};
 use super::support::{LONG_TTL, POLL, SHORT_TTL, Subject, soon};
 
 const MESSAGES: usize = 400;
-/// Where handlers of the first life never end.
+/// The message on which the handlers of the first incarnation never end.
 const STUCK: usize = 60;
-/// As long as slots are idle a worker takes more messages, also if all of them wait in line behind one: so a worker that is
-/// stuck with a key has more than so many in hand.
+/// A worker with idle slots claims more messages, even if all of them wait behind one of their key. So a
+/// worker that is stuck with a key has claimed more than this many.
 const SLOTS: usize = 30;
 const LOST: &str =
     "lost: its worker died while it ran, and an at-most-once group never starts a message again";
 
-/// The numbers of the messages that were started, in that order.
+/// The numbers of the started messages, in order.
 type Seen = Arc<Mutex<Vec<usize>>>;
 
 fn seen(seen: &Seen) -> Vec<usize> {
@@ -32,20 +33,20 @@ fn seen(seen: &Seen) -> Vec<usize> {
 }
 
 fn once(mill: &Sawmill) -> WorkerBuilder {
-    mill.worker("orders").delivery(Delivery::AtMostOnce).slots(SLOTS).ttl(LONG_TTL).poll(POLL)
+    mill.worker("orders").delivery(Delivery::AtMostOnce).concurrency(SLOTS).ttl(LONG_TTL).poll(POLL)
 }
 
 fn journal(folder: &TempDir) -> PathBuf {
     folder.path().join("orders.journal")
 }
 
-/// Pushes the messages, with so many keys in turn.
+/// Pushes the messages, with this many keys in turn.
 async fn push(mill: &Sawmill, keys: usize) {
     let push = |number: usize| Push::new(number.to_string()).key(format!("key {}", number % keys));
     mill.push_many("orders", (0..MESSAGES).map(push)).await.unwrap();
 }
 
-/// A handler that says what it starts, and never ends with this message.
+/// Returns a handler that records each start and never ends on message `stuck`.
 fn handler(seen: &Seen, stuck: Option<usize>) -> impl IntoHandler<(Context,)> + use<> {
     let seen = seen.clone();
     move |context: Context| {
@@ -59,7 +60,7 @@ fn handler(seen: &Seen, stuck: Option<usize>) -> impl IntoHandler<(Context,)> + 
     }
 }
 
-/// Starts a worker, as soon as its former life has let go of the journal.
+/// Starts a worker, as soon as its previous incarnation has released the journal.
 async fn start(builder: WorkerBuilder, seen: Seen, stuck: Option<usize>) -> Worker {
     soon("that the journal is free", async {
         loop {
@@ -74,15 +75,15 @@ async fn start(builder: WorkerBuilder, seen: Seen, stuck: Option<usize>) -> Work
     .await
 }
 
-/// A worker that gets stuck when so many have been started, and then vanishes without a word, as in a crash: it runs on a runtime
-/// of its own. All that is done is reported by then.
+/// Runs a worker that gets stuck after `when` starts and then vanishes, as in a crash: it has its own
+/// runtime. All finished messages are reported by then.
 async fn crash(mill: &Sawmill, builder: &WorkerBuilder, seen_by: &Seen, stuck: usize, when: usize) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let life = start(builder.clone(), seen_by.clone(), Some(stuck));
     let worker = runtime.spawn(life).await.unwrap();
     soon("that it is stuck, and has reported all that is done", async {
         loop {
-            let status = mill.status("orders", "default").await.unwrap();
+            let status = mill.admin().status("orders", "default").await.unwrap();
             let is_stuck = seen(seen_by).len() == when && worker.state().busy == 1;
             let is_reported = status.done + status.dead + 1 == when as u64;
             if is_stuck && is_reported && worker.state().claimed >= SLOTS {
@@ -92,15 +93,15 @@ async fn crash(mill: &Sawmill, builder: &WorkerBuilder, seen_by: &Seen, stuck: u
         }
     })
     .await;
-    drop(worker);
+    worker.detach();
     std::thread::spawn(move || drop(runtime)).join().unwrap();
 }
 
-/// Waits until nothing is left to be done; returns how many messages are dead letters.
+/// Waits until nothing is left to do; returns the number of dead letters.
 async fn settled(mill: &Sawmill) -> u64 {
     soon("that nothing is left", async {
         loop {
-            let status = mill.status("orders", "default").await.unwrap();
+            let status = mill.admin().status("orders", "default").await.unwrap();
             if status.waiting + status.claimed + status.retrying == 0 {
                 assert_eq!(status.done + status.dead, MESSAGES as u64, "{status:?}");
                 return status.dead;
@@ -111,14 +112,15 @@ async fn settled(mill: &Sawmill) -> u64 {
     .await
 }
 
-/// Every message was started, and none twice.
+/// Asserts that every message was started exactly once.
 fn assert_each_once(seen_by: &Seen) {
     let mut numbers = seen(seen_by);
     numbers.sort_unstable();
     assert!(numbers.iter().copied().eq(0..MESSAGES), "{numbers:?}");
 }
 
-/// No message was started twice, and all that were not started are lost, as is the one that ran.
+/// Asserts that no message was started twice, and that the messages not started are lost, as is the one that
+/// ran.
 fn assert_others_lost(seen_by: &Seen, dead: u64) {
     let mut numbers = seen(seen_by);
     numbers.sort_unstable();
@@ -138,7 +140,7 @@ pub async fn g16_a_restarted_worker_runs_at_once_what_it_had_claimed_and_not_sta
         assert_eq!(dead_reasons(&mill).await, [LOST]);
         let counts = worker.stop().await;
         assert!(counts.recovered > 0 && counts.adopted == 0 && counts.dead == 1, "{counts:?}");
-        assert_eq!(mill.status("orders", "default").await.unwrap().done, MESSAGES as u64 - 1);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().done, MESSAGES as u64 - 1);
         let left = std::fs::read_to_string(journal(&folder)).unwrap();
         assert_eq!(left, "", "who ends well leaves nothing to know");
     })
@@ -204,8 +206,8 @@ pub async fn g16_what_was_resent_is_recovered_too(on: Subject) {
         let worker = once(&mill).start(async || Outcome::dead("not today")).await.unwrap();
         soon("that all have failed", worker.drained()).await;
         worker.stop().await;
-        let letters = mill.dead_letters("orders", "default").await.unwrap();
-        assert_eq!(letters.resend(Which::All).await.unwrap(), MESSAGES);
+        let letters = mill.admin().dead_letters("orders", "default").await.unwrap();
+        assert_eq!(letters.retry(LetterSelection::All).await.unwrap(), MESSAGES);
         let builder = once(&mill).journal(journal(&folder));
         crash(&mill, &builder, &seen_by, STUCK, STUCK + 1).await;
         let worker = start(builder, seen_by.clone(), None).await;

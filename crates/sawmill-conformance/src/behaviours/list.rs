@@ -1,11 +1,12 @@
-//! Which behaviours there are, and how each becomes a test.
+//! The list of behaviours, and the macros that make tests of them.
 
-/// Makes a test of every behaviour. Takes a [`TestStore`](crate::behaviours::TestStore) that is in scope, and what its engine lacks:
+/// Makes a test of every behaviour. Takes a [`TestStore`](crate::behaviours::TestStore) that is in scope, and
+/// what its engine lacks:
 ///
-/// - `idempotent_append`, as its [`Capabilities`](sawmill::engine::Capabilities) say;
+/// - `idempotent_append`, as its [`Capabilities`](sawmill::engine::storage::Capabilities) say;
 /// - `trimming`, where nothing is dropped before it expires.
 ///
-/// Tests that need what is lacking are left out.
+/// Tests that need a missing capability are left out.
 #[macro_export]
 macro_rules! behaviours {
     ($store:ty) => {
@@ -199,8 +200,8 @@ macro_rules! behaviours {
     };
 }
 
-/// Makes a test of every behaviour of workers and of what coordinates them, for a pair of engines of which each is shown every behaviour
-/// elsewhere. Takes a [`TestStore`](crate::behaviours::TestStore) that is in scope.
+/// Makes a test of every behaviour of workers and their coordination, for a pair of engines that each pass
+/// the full list elsewhere. Takes a [`TestStore`](crate::behaviours::TestStore) that is in scope.
 #[macro_export]
 macro_rules! coordination {
     ($store:ty) => {
@@ -242,9 +243,10 @@ macro_rules! coordination_tests {
     };
 }
 
-/// Makes a test of every trial with real processes. Takes a [`TestStore`](crate::behaviours::TestStore) that is in scope. The trial with
-/// nine processes is left out by `without(crowds)`: one engine shows it for all. The test program starts itself anew for each child, and
-/// measures how long things take, so this is for a test file by itself.
+/// Makes a test of every trial with real processes. Takes a [`TestStore`](crate::behaviours::TestStore) that
+/// is in scope. `without(crowds)` leaves out the trial with nine processes, which one engine runs for all.
+/// The test program starts itself for each child and measures times, so this belongs in a test file of its
+/// own.
 #[macro_export]
 macro_rules! processes {
     ($store:ty) => {
@@ -259,7 +261,7 @@ macro_rules! processes {
             $crate::behaviours::Subject::of::<$store>(module_path!())
         }
 
-        /// What a child process runs. In the test program itself there is nothing for it to do.
+        /// Runs in child processes; does nothing in the test program itself.
         #[test]
         fn child() {
             $crate::processes::child::run_job(subject());
@@ -293,7 +295,7 @@ macro_rules! processes {
     };
 }
 
-/// The words for what an engine can lack. Any other word would leave out nothing, so it does not compile.
+/// The capabilities that an engine can lack. Any other word would leave out nothing, so it does not compile.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! lack_of_an_engine {
@@ -308,7 +310,7 @@ macro_rules! lack_of_an_engine {
     };
 }
 
-/// The words for what trials with processes can do without.
+/// The parts of the process trials that can be left out.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! lack_of_processes {
@@ -322,7 +324,7 @@ macro_rules! lack_of_processes {
     };
 }
 
-/// Makes a module of each theme, and in it a test of each function that is named.
+/// Makes a module of each theme, with a test of each listed function.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! tests_of {
@@ -339,7 +341,7 @@ macro_rules! tests_of {
     };
 }
 
-/// Makes one test, unless it needs what is lacking.
+/// Makes one test, unless it needs a missing capability.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! test_of {
@@ -373,7 +375,7 @@ mod tests {
                 let tests =
                     text.lines().filter(|line| line.starts_with("pub ") && line.ends_with(": Subject) {"));
                 for test in tests.filter_map(|line| line.split("fn ").nth(1)?.split('(').next()) {
-                    // What a child process runs is no test of a list.
+                    // The entry point of child processes is not a listed test.
                     if test == "run_job" {
                         continue;
                     }

@@ -1,10 +1,11 @@
-//! Members: workers join, beat and leave, alone or in a crowd; who is silent is removed, and who was removed joins again.
+//! Members: workers join, send heartbeats and leave, alone or in a crowd. Silent ones are removed, and
+//! removed ones join again.
 
 use std::collections::BTreeSet;
 
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, Entry, EntryKey, Write};
-use sawmill::member::Member;
+use sawmill::engine::model::Member;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Commit, Entry, EntryKey, Write};
 use tokio::task::JoinSet;
 
 use super::desk::Desk;
@@ -13,7 +14,8 @@ use super::support::{
 };
 
 pub async fn g1_workers_beat_and_only_who_is_silent_for_the_limit_is_removed(on: Subject) {
-    // Those who beat have more time than the silent one, so that they are not taken for dead on a busy machine.
+    // The live workers have a longer TTL than the silent one, so they are not declared dead on a busy
+    // machine.
     let (place, env, ttl) = (on.place(), Env::system(), 3 * SILENT_TTL);
     let mill = place.mill().await;
     let topic = topic(&mill, "orders", 2).await;
@@ -22,14 +24,14 @@ pub async fn g1_workers_beat_and_only_who_is_silent_for_the_limit_is_removed(on:
     let mut ids = BTreeSet::new();
     let mut workers = Vec::new();
     for name in ["one", "two"] {
-        let builder = place.mill().await.worker("orders").name(name).slots(3).ttl(ttl).poll(POLL);
+        let builder = place.mill().await.worker("orders").name(name).concurrency(3).ttl(ttl).poll(POLL);
         let worker = builder.start(desk.seat(name)).await.unwrap();
         ids.insert(worker.state().id.unwrap().to_string());
         workers.push(worker);
     }
     assert_eq!(peek.member_ids().await.into_iter().collect::<BTreeSet<_>>(), ids);
     let before = peek.members().await;
-    let member = Member::decode(&before[0]).unwrap();
+    let member = Member::decode(&before[0].key, &before[0].value).unwrap();
     assert_eq!(member.slots, 3);
     assert!(member.topics.contains(&topic.uid));
 
@@ -38,8 +40,8 @@ pub async fn g1_workers_beat_and_only_who_is_silent_for_the_limit_is_removed(on:
         .await;
     assert!(env.now().since(joined) >= SILENT_TTL, "not before its time");
 
-    // Those who beat are still there, each with a beat that has grown.
-    let beat = |entry: &Entry| Member::decode(entry).unwrap().beat;
+    // The live workers are still there, each with a higher heartbeat.
+    let beat = |entry: &Entry| Member::decode(&entry.key, &entry.value).unwrap().beat;
     let mut after = Vec::new();
     eventually("all have beaten", async || {
         after = peek.members().await;
@@ -88,7 +90,7 @@ pub async fn g8_a_graceful_stop_finishes_what_runs_and_then_leaves(on: Subject) 
     mill.push_many("orders", numbered(0..10)).await.unwrap();
     let desk = Desk::closed();
     let worker =
-        mill.worker("orders").slots(3).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(3).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     desk.started(3).await;
 
     let me = worker.state().id;
@@ -98,7 +100,8 @@ pub async fn g8_a_graceful_stop_finishes_what_runs_and_then_leaves(on: Subject) 
     });
     let runs = desk.runs();
     soon("the handlers hear of it", runs[0].context.stopping()).await;
-    // It waits for what runs. For as long it is a member, and its claims are its own. What has ended is on record: so it has had its turn.
+    // It waits for running handlers. Until then it stays a member and keeps its claims. Finished messages are
+    // already on record, so it had the chance to leave.
     desk.release(2);
     desk.ended(2).await;
     orders_done(&mill, 2).await;
@@ -112,7 +115,7 @@ pub async fn g8_a_graceful_stop_finishes_what_runs_and_then_leaves(on: Subject) 
     assert!(peek.members().await.is_empty());
     assert!(peek.claims().await.iter().all(|claim| claim.owner.is_none()), "all is given back");
 
-    // The rest is taken up by the next one at once, although no TTL is over.
+    // The next worker takes up the rest at once, without waiting for a TTL.
     let next = Desk::open();
     let worker = mill.worker("orders").ttl(LONG_TTL).start(next.seat("two")).await.unwrap();
     next.ended(7).await;
@@ -129,12 +132,12 @@ pub async fn g14_a_worker_that_finds_itself_removed_registers_again(on: Subject)
     let peek = Peek::new(&place, &topic, "default");
     let desk = Desk::closed();
     let worker =
-        mill.worker("orders").slots(2).ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(2).ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     mill.push("orders", "0").await.unwrap();
     desk.started(1).await;
     let old = worker.state().id.unwrap();
 
-    // Others remove it while its handler runs. A beat may come between looking and deleting.
+    // Another worker removes it while its handler runs. A heartbeat may come between the read and the delete.
     eventually("it is removed", async || {
         let entry = peek.members().await.remove(0);
         let write = Write { key: entry.key, expect: Some(entry.version), value: None };
@@ -149,7 +152,7 @@ pub async fn g14_a_worker_that_finds_itself_removed_registers_again(on: Subject)
     assert_eq!(peek.member_ids().await, [new.to_string()]);
     assert!(peek.store.ledger.get(&EntryKey::member(&peek.group, old.as_str())).await.unwrap().is_none());
 
-    // The claim of its former self is lost: the handler is told, and what it says does not count.
+    // The claim of its previous incarnation is lost: the handler is told, and its outcome does not count.
     let first = desk.runs().remove(0);
     soon("the first run is cancelled", first.context.cancelled()).await;
     desk.started(2).await;
@@ -180,7 +183,7 @@ pub async fn q7_ten_workers_that_start_or_stop_together_settle_without_a_storm(o
 
     let mut starting = JoinSet::new();
     for (number, tap) in taps.iter().enumerate() {
-        let builder = tap.mill().worker("orders").slots(2).ttl(LONG_TTL).poll(POLL);
+        let builder = tap.mill().worker("orders").concurrency(2).ttl(LONG_TTL).poll(POLL);
         let seat = desk.seat(&number.to_string());
         starting.spawn(async move { builder.start(seat).await.unwrap() });
     }
@@ -205,7 +208,7 @@ pub async fn q7_ten_workers_that_start_or_stop_together_settle_without_a_storm(o
     assert_eq!(desk.numbers(), (0..MESSAGES).collect::<Vec<_>>(), "each is run once");
     orders_done(&mill, MESSAGES as u64).await;
 
-    // What it cost: a few writes for each worker and shard, far fewer than one for each message and worker.
+    // The cost is a few writes for each worker and shard, far fewer than one for each message and worker.
     let conflicts: u64 = counts.iter().map(|counts| counts.conflicts).sum();
     let commits: usize = taps.iter().map(|tap| tap.commits()).sum();
     assert!(commits <= MESSAGES, "{commits} commits, {conflicts} conflicts");

@@ -1,8 +1,9 @@
-//! The behaviours that the library promises, each shown by a test that is named after its id, through the public API.
+//! The behaviours that the library promises, each tested through the public API by a test named after its id.
 //! `docs/behaviours.md` explains the ids.
 //!
-//! An engine brings a [`TestStore`], and [`behaviours!`](crate::behaviours!) makes a test of each. Several workers are several openings of
-//! one store: to the store each is like a process of its own. What is not about the store is shown in memory as well.
+//! An engine implements [`TestStore`], and [`behaviours!`](crate::behaviours!) makes a test of each. Several
+//! workers use several openings of one store, which the store sees as separate processes. Behaviours that do
+//! not depend on the store are tested in memory as well.
 #![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
 #![allow(missing_docs, reason = "the name of a test says what it shows")]
 

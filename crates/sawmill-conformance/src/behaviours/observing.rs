@@ -1,4 +1,5 @@
-//! Watching: metrics that agree with the ledger, spans and log lines with stable names, and events in the process.
+//! Observability: metrics that agree with the ledger, spans and log lines with stable names, and events in
+//! the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use sawmill::{Context, Event, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Worker, WorkerBuilder};
+use sawmill::telemetry::Event;
+use sawmill::{Context, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Worker, WorkerBuilder};
 use tracing::Subscriber;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -19,7 +21,7 @@ use super::support::{
 
 // ── metrics ──
 
-/// Keeps what is counted, by name and labels.
+/// Records metrics by name and labels.
 #[derive(Clone, Default)]
 struct Meter {
     numbers: Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>,
@@ -83,14 +85,14 @@ impl Recorder for Meter {
     }
 }
 
-/// Both engines, each with the place that must outlive it.
+/// Opens both engines, each with the place that must outlive it.
 async fn mills(on: Subject) -> [(Option<Place>, Sawmill); 2] {
     let place = on.place();
     let mill = place.mill().await;
     [(None, Sawmill::open("memory:").await.unwrap()), (Some(place), mill)]
 }
 
-/// Good messages are done, lazy ones come again once, weak ones fail twice first, bad ones always fail.
+/// Good messages are done, lazy ones snooze once, weak ones fail twice first, bad ones always fail.
 fn says(context: &Context) -> Outcome {
     match (&context.payload()[..], context.attempt()) {
         (b"lazy", _) if context.message().due.is_none() => Outcome::Snooze(Duration::from_millis(20)),
@@ -108,7 +110,7 @@ async fn push_some(mill: &Sawmill, name: &str) {
 
 async fn start(builder: WorkerBuilder, desk: &Desk) -> Worker {
     let wait = Duration::from_millis(20);
-    let builder = builder.ttl(LONG_TTL).poll(POLL).slots(3);
+    let builder = builder.ttl(LONG_TTL).poll(POLL).concurrency(3);
     let builder = builder.retry(RetryPolicy::retries(2).backoff(wait, wait));
     builder.start(desk.seat_that("one", says)).await.unwrap()
 }
@@ -122,14 +124,14 @@ pub async fn q16_the_counters_agree_with_the_ledger(on: Subject) {
         let desk = Desk::open();
         let worker = start(mill.worker("orders"), &desk).await;
         counted("settled", 68, async || {
-            let status = mill.status("orders", "default").await.unwrap();
+            let status = mill.admin().status("orders", "default").await.unwrap();
             if status.claimed > 0 { 0 } else { (status.done + status.dead) as usize }
         })
         .await;
         assert_eq!(meter.gauge("sawmill_slots{group=default}"), 3.0);
         let counts = worker.stop().await;
 
-        let status = mill.status("orders", "default").await.unwrap();
+        let status = mill.admin().status("orders", "default").await.unwrap();
         let finished = |outcome: &str| {
             meter.count(&format!("sawmill_finished_total{{topic=orders,group=default,outcome={outcome}}}"))
         };
@@ -174,10 +176,10 @@ pub async fn q16_what_runs_twice_is_done_once_for_the_counters_too(on: Subject) 
     let orders = topic(&mill, "orders", 1).await;
     mill.push_many("orders", numbered(0..3)).await.unwrap();
     let first = Desk::closed();
-    let builder = || mill.worker("orders").slots(3).ttl(SHORT_TTL).poll(POLL);
+    let builder = || mill.worker("orders").concurrency(3).ttl(SHORT_TTL).poll(POLL);
     let slow = builder().start(first.seat("slow")).await.unwrap();
     first.started(3).await;
-    // Its claim is taken by one that never works it, is found dead after a while, and leaves it to the slow one again.
+    // A worker that never works takes over its claim, is declared dead, and the slow one gets it back.
     let peek = Peek::new(&place, &orders, "default");
     let thief = peek.join_silently("thief").await;
     for shard in 0..orders.shards {
@@ -211,9 +213,9 @@ pub async fn q16_the_busy_slots_are_shown(on: Subject) {
 
 // ── traces and logs ──
 
-/// Keeps spans and events with their fields.
+/// Records spans and events with their fields.
 #[derive(Clone, Default)]
-struct Notebook {
+struct TraceRecorder {
     spans: Arc<Mutex<Vec<Fields>>>,
     events: Arc<Mutex<Vec<(&'static str, Fields)>>>,
     inside: Arc<Mutex<Vec<u64>>>,
@@ -231,7 +233,7 @@ impl Visit for Fields {
     }
 }
 
-impl Subscriber for Notebook {
+impl Subscriber for TraceRecorder {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         metadata.target() == "sawmill" || metadata.target() == "test"
     }
@@ -264,8 +266,8 @@ impl Subscriber for Notebook {
     }
 }
 
-impl Notebook {
-    fn told(&self, name: &str) -> Vec<BTreeMap<&'static str, String>> {
+impl TraceRecorder {
+    fn named(&self, name: &str) -> Vec<BTreeMap<&'static str, String>> {
         let events = self.events.lock().unwrap();
         events.iter().filter(|(told, _)| *told == name).map(|(_, fields)| fields.0.clone()).collect()
     }
@@ -273,14 +275,14 @@ impl Notebook {
 
 pub async fn q16_each_run_has_a_span_and_each_step_a_line(on: Subject) {
     for (_place, mill) in mills(on).await {
-        let book = Notebook::default();
+        let book = TraceRecorder::default();
         let _guard = tracing::subscriber::set_default(book.clone());
         topic(&mill, "orders", 1).await;
         let handler = |context: Context| async move {
             tracing::info!(target: "test", payload = ?context.payload(), "in the handler");
             says(&context)
         };
-        let builder = mill.worker("orders").slots(1).name("press").ttl(LONG_TTL).poll(POLL);
+        let builder = mill.worker("orders").concurrency(1).name("press").ttl(LONG_TTL).poll(POLL);
         let builder = builder.retry(RetryPolicy::retries(1)).on_failure(OnFailure::Dead);
         let worker = builder.start(handler).await.unwrap();
         let me = worker.state().id.unwrap().to_string();
@@ -311,27 +313,27 @@ pub async fn q16_each_run_has_a_span_and_each_step_a_line(on: Subject) {
         let inside: Vec<_> = lines.iter().filter_map(|(_, fields)| fields.0.get("inside")).cloned().collect();
         assert_eq!(inside, ["1", "2", "3"], "what a handler logs is inside its span");
 
-        let push = book.told("sawmill.push");
+        let push = book.named("sawmill.push");
         assert_eq!((push.len(), &push[0]["id"], &*push[0]["count"]), (2, &good, "1"));
-        let retry = book.told("sawmill.retry");
+        let retry = book.named("sawmill.retry");
         assert_eq!(
             (retry.len(), &retry[0]["id"], &*retry[0]["error"], &*retry[0]["next_ms"]),
             (1, &bad, "no", "0")
         );
-        let dead = book.told("sawmill.dead");
+        let dead = book.named("sawmill.dead");
         assert_eq!((dead.len(), &dead[0]["id"], &dead[0]["worker"]), (1, &bad, &me));
         assert!(dead[0]["reason"].contains("out of attempts"), "{dead:?}");
-        let grabbed = book.told("sawmill.grab");
+        let grabbed = book.named("sawmill.grab");
         assert_eq!(grabbed.iter().map(|grab| grab["count"].parse::<u64>().unwrap()).sum::<u64>(), 2);
         for name in ["sawmill.join", "sawmill.leave", "sawmill.rebalance"] {
-            let told = book.told(name);
+            let told = book.named(name);
             assert_eq!((told.len(), &told[0]["worker"], &*told[0]["group"]), (1, &me, "default"), "{name}");
         }
     }
 }
 
 pub async fn q14_trouble_with_the_store_is_told_when_it_begins_and_when_it_is_over(on: Subject) {
-    let book = Notebook::default();
+    let book = TraceRecorder::default();
     let _guard = tracing::subscriber::set_default(book.clone());
     let place = on.place();
     let tap = place.tap();
@@ -339,22 +341,25 @@ pub async fn q14_trouble_with_the_store_is_told_when_it_begins_and_when_it_is_ov
     let desk = Desk::open();
     let worker = tap.mill().worker("orders").ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     eventually("it has joined", async || worker.state().id.is_some()).await;
-    assert_eq!(book.told("sawmill.trouble").len(), 0);
+    assert_eq!(book.named("sawmill.trouble").len(), 0);
 
     tap.is_down(true);
-    eventually("its foreman and its beat tell", async || book.told("sawmill.trouble").len() == 2).await;
+    eventually("the coordinator and the heartbeat report it", async || {
+        book.named("sawmill.trouble").len() == 2
+    })
+    .await;
     let refused = tap.refused();
     eventually("it keeps trying", async || tap.refused() > refused + 20).await;
-    let trouble = book.told("sawmill.trouble");
+    let trouble = book.named("sawmill.trouble");
     assert_eq!(trouble.len(), 2, "each of many tries is not told: {trouble:?}");
     assert!(
         trouble.iter().all(|told| told["group"] == "default" && !told["error"].is_empty()),
         "{trouble:?}"
     );
-    assert_eq!(book.told("sawmill.recovered").len(), 0);
+    assert_eq!(book.named("sawmill.recovered").len(), 0);
 
     tap.is_down(false);
-    eventually("both tell that it is over", async || book.told("sawmill.recovered").len() == 2).await;
+    eventually("both tell that it is over", async || book.named("sawmill.recovered").len() == 2).await;
     worker.stop().await;
 }
 
@@ -364,7 +369,8 @@ pub async fn q16_events_tell_a_messages_story(on: Subject) {
     for (_place, mill) in mills(on).await {
         topic(&mill, "orders", 1).await;
         let mut events = mill.events();
-        let builder = mill.worker("orders").slots(1).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::retries(1));
+        let builder =
+            mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::retries(1));
         let worker = builder.start(|context: Context| async move { says(&context) }).await.unwrap();
         let me = worker.state().id.unwrap();
         let bad = mill.push("orders", "bad").await.unwrap();
@@ -384,7 +390,7 @@ pub async fn q16_events_tell_a_messages_story(on: Subject) {
         .await;
         worker.stop().await;
         drop((worker, mill));
-        // The tasks of the worker may hold the store for a moment longer.
+        // The worker's tasks may hold the store for a moment longer.
         soon("the stream ends", async {
             while let Some(event) = events.next().await {
                 story.push(event);
@@ -392,10 +398,10 @@ pub async fn q16_events_tell_a_messages_story(on: Subject) {
         })
         .await;
 
-        let (topic, group): (sawmill::TopicName, sawmill::GroupName) =
+        let (topic, group): (sawmill::engine::model::TopicName, sawmill::engine::model::GroupName) =
             ("orders".parse().unwrap(), "default".parse().unwrap());
         story.retain(|event| !matches!(event, Event::Rebalanced { members: 1, .. }));
-        // That a message is durable may be said when a worker has it already.
+        // The pushed event may come after a worker has already received the message.
         let (pushed, story): (Vec<_>, Vec<_>) =
             story.into_iter().partition(|event| matches!(event, Event::Pushed { .. }));
         let push = |id| Event::Pushed { topic: topic.clone(), id, count: 1 };

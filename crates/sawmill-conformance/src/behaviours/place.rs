@@ -1,31 +1,29 @@
-//! Where behaviours are shown: a store of the engine under test. An engine brings a [`TestStore`], and nothing else of the tests knows
-//! which engine it is.
+//! The store that behaviours are tested on. An engine implements [`TestStore`]; nothing else in the tests
+//! knows the engine.
 
 use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::engine::{Namespace, Store};
-use sawmill::env::Env;
-use sawmill::ledger::Ledger;
-use sawmill::log::{Log, Position};
-use sawmill::memory::Memory;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Ledger, Log, Memory, Namespace, OpenedStore, Position};
 use sawmill::{Error, OpenOptions, Result, Sawmill, Timestamp, TopicSpec};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::sample::{now, record};
-use crate::waits::{LAST_LOOK, left};
+use crate::waits::{STATUS_TIMEOUT, left};
 
-/// A store that one test has to itself, on an engine or on a pair of two.
+/// A store used by one test alone, on an engine or on a pair of engines.
 #[async_trait]
 pub trait TestStore: Send + Sync + 'static {
-    /// What the engine is called when a test fails.
+    /// Returns the engine's name for failure messages.
     fn engine() -> &'static str
     where
         Self: Sized;
 
-    /// Why there can be no store here: there is no server, say. The tests are skipped then, visibly.
+    /// Returns why there can be no store here, for example because there is no server. The tests are then
+    /// reported as skipped.
     fn lacking() -> Option<String>
     where
         Self: Sized,
@@ -33,47 +31,47 @@ pub trait TestStore: Send + Sync + 'static {
         None
     }
 
-    /// A store that nobody used before. What it needs on the machine goes away with it.
+    /// Makes an unused store. Its resources on the machine are removed with it.
     fn new() -> Self
     where
         Self: Sized;
 
-    /// How to open such a store by its URL.
+    /// Returns the options to open such a store by its URL.
     fn options() -> OpenOptions
     where
         Self: Sized;
 
-    /// The shard of a topic with so many to which a key belongs.
+    /// Returns the shard to which a key belongs, in a topic with this many shards.
     fn shard_of(key: &[u8], shards: u16) -> u16
     where
         Self: Sized,
     {
-        sawmill::shard::shard_of(key, shards)
+        sawmill::engine::model::shard_of(key, shards)
     }
 
-    /// Its URL.
+    /// Returns its URL.
     fn url(&self) -> String;
 
-    /// The namespace that the test has to itself.
+    /// Returns the namespace used by this test alone.
     fn namespace(&self) -> Namespace {
         Namespace::default()
     }
 
     /// Opens its two seams, without the library on top.
-    async fn seams(&self) -> Store;
+    async fn seams(&self) -> OpenedStore;
 
-    /// False while a process that stands still keeps others from writing.
+    /// Returns false while a suspended process blocks other writers.
     async fn can_write(&self) -> bool {
         true
     }
 }
 
-/// A namespace that nobody used before.
+/// Returns an unused namespace.
 pub fn unused_namespace() -> Namespace {
-    format!("t-{:016x}", Env::system().dice().roll()).parse().unwrap()
+    format!("t-{:016x}", Env::system().rng().next_u64()).parse().unwrap()
 }
 
-/// The engine that behaviours are shown on.
+/// The engine that behaviours are tested on.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
     pub engine: &'static str,
@@ -85,7 +83,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The engine of these stores. `module` is the path of the module that the tests are in.
+    /// Makes the subject of these stores. `module` is the path of the module that contains the tests.
     pub fn of<S: TestStore>(module: &'static str) -> Self {
         Self {
             engine: S::engine(),
@@ -97,7 +95,7 @@ impl Subject {
         }
     }
 
-    /// A new store.
+    /// Makes a new store.
     pub fn place(self) -> Place {
         let place = Place { subject: self, store: (self.new)() };
         PLACES.with_borrow_mut(|places| {
@@ -108,17 +106,17 @@ impl Subject {
         place
     }
 
-    /// The shard of a topic with so many to which a key belongs.
+    /// Returns the shard to which a key belongs, in a topic with this many shards.
     pub fn shard_of(self, key: &[u8], shards: u16) -> u16 {
         (self.shard_of)(key, shards)
     }
 
-    /// The name of the test that child processes run.
+    /// Returns the name of the test that child processes run.
     pub fn child_test(self) -> String {
         self.module.split("::").skip(1).chain(["child"]).collect::<Vec<_>>().join("::")
     }
 
-    /// True if it can be tried here. If not, says so.
+    /// Returns whether the engine can be tested here. If not, reports the test as skipped.
     fn is_here(self, test: &str) -> bool {
         let why = (self.lacking)();
         if let Some(why) = &why {
@@ -128,7 +126,7 @@ impl Subject {
     }
 }
 
-/// A store that one test has to itself.
+/// A store used by one test alone.
 #[derive(Clone)]
 pub struct Place {
     pub subject: Subject,
@@ -140,7 +138,7 @@ impl Place {
         self.store.url()
     }
 
-    /// The store, opened as a process of its own would.
+    /// Opens the store as a separate process would.
     pub async fn mill(&self) -> Sawmill {
         self.open().await.unwrap()
     }
@@ -150,7 +148,8 @@ impl Place {
         (self.subject.options)().namespace(namespace.as_str()).open(&self.url()).await
     }
 
-    /// The two seams, without the library on top. They are opened on a thread of their own and stay open as long as the test program.
+    /// Returns the two seams, without the library on top. They are opened on another thread and stay open as
+    /// long as the test program.
     pub fn store(&self) -> Seams {
         static RUNTIME: LazyLock<Runtime> =
             LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
@@ -172,7 +171,7 @@ pub struct Seams {
 }
 
 impl Seams {
-    /// Those of a new store in memory.
+    /// Makes the seams of a new store in memory.
     pub fn memory() -> Self {
         let memory = Arc::new(Memory::new());
         Self { log: memory.clone(), ledger: memory }
@@ -180,47 +179,47 @@ impl Seams {
 }
 
 thread_local! {
-    /// The stores of the test that runs on this thread, as long as it runs: a wait that has expired looks into them.
+    /// The stores of the test on this thread, while it runs: an expired wait inspects them.
     static PLACES: RefCell<Option<Vec<Place>>> = const { RefCell::new(None) };
 }
 
-/// While it is there, the stores of a test are at hand.
-struct AtHand;
+/// Makes the stores of a test available while it exists.
+struct RegisteredPlaces;
 
-impl AtHand {
+impl RegisteredPlaces {
     fn new() -> Self {
         PLACES.set(Some(Vec::new()));
         Self
     }
 }
 
-impl Drop for AtHand {
+impl Drop for RegisteredPlaces {
     fn drop(&mut self) {
         drop(PLACES.take());
     }
 }
 
-/// True if groups have worked on the stores of this test and have nothing left to do: what has not come by now will not come any more.
-/// False if that cannot be known.
+/// Returns true if groups have worked on this test's stores and have nothing left to do, so that nothing more
+/// will come. Returns false if that is unknown.
 pub(super) async fn nothing_is_left() -> bool {
     let places = PLACES.with_borrow(|places| places.clone().unwrap_or_default());
-    let looks = async {
+    let checks = async {
         let first = are_idle(&places).await?;
         // A message that moves from one count to another may be in neither for a moment.
         Env::system().sleep(Duration::from_secs(1)).await;
         Ok::<bool, Error>(first && are_idle(&places).await?)
     };
-    matches!(Env::system().within(LAST_LOOK, looks).await, Some(Ok(true)))
+    matches!(Env::system().within(STATUS_TIMEOUT, checks).await, Some(Ok(true)))
 }
 
 async fn are_idle(places: &[Place]) -> Result<bool> {
     let mut groups = 0;
     for place in places {
         let mill = place.open().await?;
-        for topic in mill.topics().await? {
+        for topic in mill.admin().topics().await? {
             let topic = topic.name.to_string();
-            for group in mill.groups(&topic).await? {
-                if left(&mill.status(&topic, &group.to_string()).await?) > 0 {
+            for group in mill.admin().groups(&topic).await? {
+                if left(&mill.admin().status(&topic, &group.to_string()).await?) > 0 {
                     return Ok(false);
                 }
                 groups += 1;
@@ -230,7 +229,7 @@ async fn are_idle(places: &[Place]) -> Result<bool> {
     Ok(groups > 0)
 }
 
-/// Runs a test as `#[tokio::test]` does. The macros of the lists call this.
+/// Runs a test as `#[tokio::test]` does. Called by the macros of the lists.
 pub fn one_thread<T: Future<Output = ()>>(name: &str, on: Subject, test: impl FnOnce(Subject) -> T) {
     run(Builder::new_current_thread(), name, on, test);
 }
@@ -243,7 +242,7 @@ pub fn many_threads<T: Future<Output = ()>>(name: &str, on: Subject, test: impl 
 /// The same, for a test that makes its own threads.
 pub fn no_runtime(name: &str, on: Subject, test: impl FnOnce(Subject)) {
     if on.is_here(name) {
-        let _at_hand = AtHand::new();
+        let _at_hand = RegisteredPlaces::new();
         test(on);
     }
 }
@@ -255,12 +254,12 @@ fn run<T: Future<Output = ()>>(
     test: impl FnOnce(Subject) -> T,
 ) {
     if on.is_here(name) {
-        let _at_hand = AtHand::new();
+        let _at_hand = RegisteredPlaces::new();
         runtime.enable_all().build().unwrap().block_on(test(on));
     }
 }
 
-/// Panics if the tests that are left out on this engine are not those that it cannot pass.
+/// Panics unless the tests left out on this engine are exactly those that it cannot pass.
 pub async fn check_lacks(on: Subject, lacks: &'static [&'static str]) {
     let place = on.place();
     let log = place.store().log;

@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sawmill::{
-    Context, Delivery, ErrorKind, FromContext, Json, Outcome, RetryPolicy, Sawmill, WorkerBuilder,
-};
+use sawmill::handler::FromContext;
+use sawmill::{Context, Delivery, ErrorKind, Json, Outcome, RetryPolicy, Sawmill, WorkerBuilder};
 
 use super::engines::{dead_reasons, on_each, on_each_tapped};
 use super::support::{LONG_TTL, POLL, Subject, eventually, numbered, orders_done, soon};
 
-/// A worker that tries again once, at once.
+/// Returns a worker with one immediate retry.
 fn worker(mill: &Sawmill) -> WorkerBuilder {
-    mill.worker("orders").slots(4).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::retries(1).immediate(1))
+    mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::retries(1).immediate(1))
 }
 
 pub async fn g17_messages_are_pulled_and_acknowledged(on: Subject) {
@@ -29,7 +28,7 @@ pub async fn g17_messages_are_pulled_and_acknowledged(on: Subject) {
         let counts = puller.worker().stop().await;
         assert_eq!((counts.started, counts.done), (50, 50));
         assert!(puller.pull().await.is_none(), "it has been stopped");
-        assert_eq!(mill.status("orders", "default").await.unwrap().done, 50);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().done, 50);
     })
     .await;
 }
@@ -37,7 +36,8 @@ pub async fn g17_messages_are_pulled_and_acknowledged(on: Subject) {
 pub async fn g17_whoever_waits_gets_the_next_message(on: Subject) {
     on_each(on, async |mill| {
         let puller = worker(&mill).pull().await.unwrap();
-        // While somebody waits, the worker looks for messages, and says so when there are none. To wait in vain loses nothing.
+        // While a pull waits, the worker looks for messages and reports when there are none. A pull that
+        // waits in vain loses nothing.
         let waited = async {
             tokio::select! {
                 job = puller.pull() => job.is_some(),
@@ -62,7 +62,7 @@ pub async fn g17_whoever_waits_gets_the_next_message(on: Subject) {
     .await;
 }
 
-/// Both, side by side.
+/// Runs both concurrently.
 async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
     tokio::join!(a, b)
 }
@@ -71,9 +71,9 @@ pub async fn g17_a_job_may_have_a_time_limit_of_its_own(on: Subject) {
     on_each(on, async |mill| {
         mill.push_many("orders", numbered(0..2)).await.unwrap();
         let puller = worker(&mill).retry(RetryPolicy::none()).pull().await.unwrap();
-        let short = soon("there is one", puller.pull_for(Duration::from_millis(20))).await.unwrap();
+        let short = soon("there is one", puller.pull_with_timeout(Duration::from_millis(20))).await.unwrap();
         let usual = soon("there is another", puller.pull()).await.unwrap();
-        let letters = mill.dead_letters("orders", "default").await.unwrap();
+        let letters = mill.admin().dead_letters("orders", "default").await.unwrap();
         eventually("it is late", async || letters.list(9).await.unwrap().len() == 1).await;
         assert_eq!(short.done().await.unwrap_err().kind(), ErrorKind::Late);
         usual.done().await.unwrap();
@@ -87,7 +87,7 @@ pub async fn g17_nothing_is_taken_that_nobody_asks_for(on: Subject) {
         let mill = tap.mill();
         mill.push_many("orders", numbered(0..20)).await.unwrap();
         let puller = worker(&mill).pull().await.unwrap();
-        // Time enough for a worker that takes what there is to do all of it.
+        // Enough time for an eager worker to handle all messages.
         let other = worker(&mill).group("other").start(|_: Context| async {}).await.unwrap();
         other.drained().await;
         assert_eq!(other.stop().await.done, 20);
@@ -105,7 +105,7 @@ pub async fn g17_as_many_jobs_are_out_as_there_are_slots(on: Subject) {
     on_each_tapped(on, async |tap, topic| {
         let mill = tap.mill();
         mill.push_many("orders", numbered(0..20)).await.unwrap();
-        let puller = worker(&mill).slots(2).pull().await.unwrap();
+        let puller = worker(&mill).concurrency(2).pull().await.unwrap();
         let first = soon("there is one", puller.pull()).await.unwrap();
         let second = soon("there is another", puller.pull()).await.unwrap();
         tokio::select! {
@@ -167,7 +167,7 @@ pub async fn g17_a_job_that_is_not_answered_in_time_fails_and_its_answer_is_refu
         let error = late.done().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Late);
         assert!(error.to_string().contains("not answered within its time limit of 100ms"), "{error}");
-        // This one has got more time, and is used to it: it goes on when the time of one is over that was pulled later.
+        // This job was extended: it continues when the time limit of a job that was pulled later has passed.
         mill.push("orders", "y").await.unwrap();
         let later = soon("there is one more", puller.pull()).await.unwrap();
         soon("that is told, too", later.context().cancelled()).await;
@@ -189,14 +189,14 @@ pub async fn g17_stopping_waits_for_jobs_that_are_out_and_gives_back_the_rest(on
         let answers = async {
             second.context().stopping().await;
             first.done().await.unwrap();
-            // When that is on record, the worker has been stopping for a while, and has not gone.
+            // Once this is on record, the worker is stopping but not gone.
             orders_done(&mill, 1).await;
             second.done().await
         };
         let (counts, answered) = soon("it stops", both(puller.worker().stop(), answers)).await;
         answered.unwrap();
         assert_eq!((counts.started, counts.done, counts.dead), (2, 2, 0));
-        let status = mill.status("orders", "default").await.unwrap();
+        let status = mill.admin().status("orders", "default").await.unwrap();
         assert_eq!((status.done, status.waiting + status.claimed), (2, 18));
     })
     .await;
@@ -215,8 +215,8 @@ pub async fn g17_after_an_abort_answers_are_refused_and_a_dropped_puller_stops(o
         let job = soon("it is there again", puller.pull()).await.unwrap();
         drop(puller);
         job.done().await.unwrap();
-        eventually("it leaves", async || mill.members("default").await.unwrap().is_empty()).await;
-        assert_eq!(mill.status("orders", "default").await.unwrap().done, 1);
+        eventually("it leaves", async || mill.admin().workers("default").await.unwrap().is_empty()).await;
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().done, 1);
     })
     .await;
 }

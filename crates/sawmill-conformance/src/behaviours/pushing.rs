@@ -1,10 +1,10 @@
-//! Pushing through a producer: many single pushes at the same time, few appends.
+//! Pushing through a producer: many concurrent single pushes, few appends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{ErrorKind, MessageId, Push};
 
 use super::both::both;
@@ -33,7 +33,7 @@ pub async fn g15_concurrent_single_pushes_share_appends_and_each_caller_keeps_it
         assert!(appends <= 200, "{}: 1000 pushes took {appends} appends", store.engine);
 
         let desk = Desk::open();
-        let worker = mill.worker("orders").ordered().slots(4).ttl(LONG_TTL).poll(POLL);
+        let worker = mill.worker("orders").ordered().concurrency(4).ttl(LONG_TTL).poll(POLL);
         let worker = worker.start(desk.seat("one")).await.unwrap();
         desk.ended(1000).await;
         worker.drained().await;
@@ -55,7 +55,7 @@ pub async fn g15_when_nothing_is_under_way_a_push_is_appended_by_itself(on: Subj
             producer.push(number.to_string()).await.unwrap();
         }
         assert_eq!(store.appends(), 3, "{}", store.engine);
-        assert_eq!(mill.status("orders", "default").await.unwrap().waiting, 3);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().waiting, 3);
     }
 }
 
@@ -77,7 +77,7 @@ pub async fn g15_a_bad_message_fails_alone_and_an_error_of_the_store_is_everybod
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{}: {error}", store.engine);
         }
         producer.push("e").await.unwrap();
-        assert_eq!(mill.status("orders", "default").await.unwrap().waiting, 3);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().waiting, 3);
     }
 }
 
@@ -93,7 +93,7 @@ pub async fn g15_what_is_queued_is_pushed_although_nobody_waits_for_it(on: Subje
         }
         drop(producer);
         eventually("all ten are there", async || {
-            mill.status("orders", "default").await.unwrap().waiting == 10
+            mill.admin().status("orders", "default").await.unwrap().waiting == 10
         })
         .await;
     }
@@ -107,17 +107,17 @@ pub async fn g15_a_producer_finds_its_topic_again_or_says_that_there_is_none(on:
         topic(&mill, "orders", 8).await;
         let producer = mill.producer("orders").await.unwrap();
         producer.push("old").await.unwrap();
-        // Another process deletes it and creates it anew, with fewer shards.
+        // Another process deletes the topic and creates it anew, with fewer shards.
         let other = store.mill();
-        other.delete_topic("orders").await.unwrap();
+        other.admin().delete_topic("orders").await.unwrap();
         topic(&other, "orders", 1).await;
         join_all((0..10).map(|number| producer.push(number.to_string()))).await.into_iter().for_each(
             |pushed| {
                 pushed.unwrap();
             },
         );
-        assert_eq!(mill.status("orders", "default").await.unwrap().waiting, 10);
-        other.delete_topic("orders").await.unwrap();
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().waiting, 10);
+        other.admin().delete_topic("orders").await.unwrap();
         assert_eq!(producer.push("x").await.unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

@@ -1,10 +1,9 @@
-//! Schedules: each tick is pushed once, in time, and what was missed is dealt with as the schedule says.
+//! Schedules: each tick is pushed once and on time, and missed ticks are handled as the schedule says.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sawmill::clock::Clock;
-use sawmill::env::Env;
+use sawmill::engine::runtime::{Clock, Env};
 use sawmill::{ErrorKind, Missed, Push, Sawmill, Schedule, Worker};
 
 use super::both::both;
@@ -14,7 +13,7 @@ use super::support::{LONG_TTL, POLL, Subject, eventually, topic};
 const DAY: Duration = Duration::from_secs(86_400);
 
 async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
-    let builder = mill.worker("reports").group(group).slots(2).ttl(LONG_TTL).poll(POLL);
+    let builder = mill.worker("reports").group(group).concurrency(2).ttl(LONG_TTL).poll(POLL);
     builder.start(desk.seat(group)).await.unwrap()
 }
 
@@ -57,10 +56,10 @@ pub async fn what_was_missed_is_pushed_as_the_schedule_says(on: Subject) {
         let began = mill.schedules("reports").await.unwrap()[0].last;
         let ticks = std::iter::successors(daily("x").next(began), |last| daily("x").next(*last));
         let ticks: Vec<_> = ticks.take(4).collect();
-        // Nobody is there for three days, and an hour.
+        // No worker runs for three days and an hour.
         store.clock.move_on(ticks[2].since(store.clock.wall()) + Duration::from_secs(3600));
         let desk = Desk::open();
-        // Two groups: whoever tends the topic, each tick is pushed once.
+        // Two groups: whichever maintains the topic, each tick is pushed once.
         let workers = [worker(&mill, "default", &desk).await, worker(&store.mill(), "two", &desk).await];
         desk.ended(8).await;
         for worker in &workers {
@@ -73,10 +72,10 @@ pub async fn what_was_missed_is_pushed_as_the_schedule_says(on: Subject) {
         expected.push(("once".to_owned(), ticks[2]));
         assert_eq!(run, expected, "{}", store.engine);
         assert_eq!(desk.count(), 8);
-        // The next day is nobody's to miss.
+        // The next day is not missed.
         store.clock.move_on(ticks[3].since(store.clock.wall()));
         desk.ended(14).await;
-        store.tended_again(&reports).await;
+        store.maintained_again(&reports).await;
         for worker in &workers {
             worker.drained().await;
         }
@@ -103,7 +102,7 @@ pub async fn a_tick_whose_note_was_not_written_is_not_pushed_twice(on: Subject) 
         let last = mill.schedules("reports").await.unwrap()[0].last;
         store.refuse_commits(None);
         eventually("it is noted", async || mill.schedules("reports").await.unwrap()[0].last > last).await;
-        // Nothing is pushed again from here on; what was pushed before is handled now.
+        // From here on nothing is pushed again; earlier pushes are handled now.
         worker.drained().await;
         assert_eq!(desk.count(), 1, "{}", store.engine);
         worker.stop().await;
@@ -122,7 +121,7 @@ pub async fn adding_a_schedule_again_changes_it_and_it_goes_on_from_where_it_was
         store.clock.move_on(DAY);
         mill.schedule("reports", daily("one").message("else")).await.unwrap();
         assert_eq!(mill.schedules("reports").await.unwrap()[0].last, added[0].last, "{}", store.engine);
-        // With other times there is nothing to be caught up with.
+        // With other times there is nothing to catch up with.
         let hourly = Schedule::cron("one", "0 * * * *", "UTC").unwrap().message("else");
         mill.schedule("reports", hourly).await.unwrap();
         let last = mill.schedules("reports").await.unwrap()[0].last;
@@ -131,7 +130,7 @@ pub async fn adding_a_schedule_again_changes_it_and_it_goes_on_from_where_it_was
         assert!(!mill.unschedule("reports", "one").await.unwrap());
         assert!(!mill.unschedule("reports", "two").await.unwrap());
         assert!(mill.schedules("reports").await.unwrap().is_empty());
-        // Removed and added anew: what lies between does not count.
+        // Removed and added anew: the time in between does not count.
         store.clock.move_on(DAY);
         mill.schedule("reports", daily("one")).await.unwrap();
         assert!(mill.schedules("reports").await.unwrap()[0].last >= last + DAY);
@@ -144,7 +143,7 @@ pub async fn adding_a_schedule_again_changes_it_and_it_goes_on_from_where_it_was
         let ticks: Vec<_> = desk.runs().iter().map(|run| run.context.tick()).collect();
         assert!(matches!(ticks[..], [Some(tick)] if tick > again), "{}: {ticks:?}", store.engine);
         worker.stop().await;
-        mill.delete_topic("reports").await.unwrap();
+        mill.admin().delete_topic("reports").await.unwrap();
         assert_eq!(store.keys("schedules/").await, [""; 0], "{}", store.engine);
     }
 }

@@ -1,18 +1,19 @@
-//! Replay: a group is sent to another place of its topic, and nobody else notices.
+//! Replay: a group is moved to another place of its topic, and other groups are unaffected.
 
 use std::sync::{Arc, Mutex};
 
-use sawmill::{Context, Delivery, ErrorKind, Outcome, Push, RetryPolicy, Sawmill, Since, Worker};
+use sawmill::admin::ReplayFrom;
+use sawmill::{Context, Delivery, ErrorKind, Outcome, Push, RetryPolicy, Sawmill, Worker};
 
 use super::support::{POLL, Subject, engines, eventually, soon, topic};
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// A worker that remembers what it handled.
-async fn scribe(mill: &Sawmill, group: &str) -> (Worker, Seen) {
+/// Starts a worker that records its payloads.
+async fn recording_worker(mill: &Sawmill, group: &str) -> (Worker, Seen) {
     let seen = Seen::default();
     let noted = seen.clone();
-    let worker = mill.worker("orders").group(group).slots(1).poll(POLL).ordered();
+    let worker = mill.worker("orders").group(group).concurrency(1).poll(POLL).ordered();
     let worker = worker.start(move |order: Context| {
         noted.lock().unwrap().push(String::from_utf8_lossy(order.payload()).into_owned());
         async {}
@@ -30,21 +31,21 @@ pub async fn g17_a_group_reads_the_stream_again_from_the_start_a_time_or_an_id(o
         let mut ids = Vec::new();
         let mut pushed_at = Vec::new();
         for n in 0..4 {
-            pushed_at.push(sawmill::env::Env::system().wall());
+            pushed_at.push(sawmill::engine::runtime::Env::system().wall());
             ids.push(mill.push("orders", n.to_string()).await.unwrap());
-            sawmill::env::Env::system().sleep(std::time::Duration::from_millis(5)).await;
+            sawmill::engine::runtime::Env::system().sleep(std::time::Duration::from_millis(5)).await;
         }
-        let (worker, seen) = scribe(&mill, "totals").await;
-        let (bystander, others) = scribe(&mill, "mails").await;
+        let (worker, seen) = recording_worker(&mill, "totals").await;
+        let (bystander, others) = recording_worker(&mill, "mails").await;
         for (since, expected) in [
             (None, vec!["0", "1", "2", "3"]),
-            (Some(Since::Start), vec!["0", "1", "2", "3"]),
-            (Some(Since::Id(ids[2])), vec!["2", "3"]),
-            (Some(Since::Time(pushed_at[1])), vec!["1", "2", "3"]),
-            (Some(Since::Now), vec![]),
+            (Some(ReplayFrom::Start), vec!["0", "1", "2", "3"]),
+            (Some(ReplayFrom::Id(ids[2])), vec!["2", "3"]),
+            (Some(ReplayFrom::Time(pushed_at[1])), vec!["1", "2", "3"]),
+            (Some(ReplayFrom::Now), vec![]),
         ] {
             if let Some(since) = since {
-                mill.seek("orders", "totals", since).await.unwrap();
+                mill.admin().replay("orders", "totals", since).await.unwrap();
             }
             soon("the group reads on", worker.drained()).await;
             assert_eq!(taken(&seen), expected, "{since:?}");
@@ -62,13 +63,13 @@ pub async fn g17_a_group_reads_the_stream_again_from_the_start_a_time_or_an_id(o
 pub async fn skipping_ahead_leaves_what_waits_undone(on: Subject) {
     for (mill, _place) in engines(on).await {
         topic(&mill, "orders", 4).await;
-        let (worker, seen) = scribe(&mill, "totals").await;
+        let (worker, seen) = recording_worker(&mill, "totals").await;
         worker.stop().await;
         mill.push_many("orders", (0..100).map(|n| n.to_string())).await.unwrap();
-        assert_eq!(mill.status("orders", "totals").await.unwrap().waiting, 100);
-        mill.seek("orders", "totals", Since::Now).await.unwrap();
-        assert_eq!(mill.status("orders", "totals").await.unwrap().waiting, 0);
-        let (worker, _) = scribe(&mill, "totals").await;
+        assert_eq!(mill.admin().status("orders", "totals").await.unwrap().waiting, 100);
+        mill.admin().replay("orders", "totals", ReplayFrom::Now).await.unwrap();
+        assert_eq!(mill.admin().status("orders", "totals").await.unwrap().waiting, 0);
+        let (worker, _) = recording_worker(&mill, "totals").await;
         soon("nothing is left", worker.drained()).await;
         assert_eq!(worker.stop().await.started, 0);
         assert!(taken(&seen).is_empty());
@@ -93,7 +94,7 @@ pub async fn what_fails_again_in_a_replay_is_tried_again(on: Subject) {
         for round in 1..4 {
             eventually("both attempts failed", async || *starts.lock().unwrap() >= 2 * round).await;
             soon("it is dead", worker.drained()).await;
-            mill.seek("orders", "totals", Since::Start).await.unwrap();
+            mill.admin().replay("orders", "totals", ReplayFrom::Start).await.unwrap();
         }
         worker.stop().await;
     }
@@ -106,7 +107,7 @@ pub async fn replaying_is_the_one_way_to_start_again_what_is_done_at_most_once(o
         let worker = mill.worker("orders").poll(POLL).delivery(Delivery::AtMostOnce);
         let worker = worker.start(|_: Context| async {}).await.unwrap();
         soon("all is done", worker.drained()).await;
-        mill.seek("orders", "default", Since::Start).await.unwrap();
+        mill.admin().replay("orders", "default", ReplayFrom::Start).await.unwrap();
         soon("all is done again", worker.drained()).await;
         assert_eq!(worker.stop().await.started, 20);
     }
@@ -118,18 +119,19 @@ pub async fn a_seek_that_makes_no_sense_is_refused_and_says_why(on: Subject) {
         let later = Push::new("later").after(std::time::Duration::from_secs(600));
         let (known, aside) =
             (mill.push("orders", "x").await.unwrap(), mill.push("orders", later).await.unwrap());
-        let refused =
-            async |topic: &str, group: &str, since| mill.seek(topic, group, since).await.unwrap_err();
-        assert_eq!(refused("nowhere", "totals", Since::Start).await.kind(), ErrorKind::NotFound);
-        let error = refused("orders", "totals", Since::Start).await;
+        let refused = async |topic: &str, group: &str, since| {
+            mill.admin().replay(topic, group, since).await.unwrap_err()
+        };
+        assert_eq!(refused("nowhere", "totals", ReplayFrom::Start).await.kind(), ErrorKind::NotFound);
+        let error = refused("orders", "totals", ReplayFrom::Start).await;
         assert!(error.to_string().contains("begins with its first worker"), "{error}");
         let worker = mill.worker("orders").group("totals").start(|_: Context| async {}).await.unwrap();
         worker.stop().await;
-        let error = refused("orders", "totals", Since::Id(sawmill::MessageId::from_u128(5))).await;
+        let error = refused("orders", "totals", ReplayFrom::Id(sawmill::MessageId::from_u128(5))).await;
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        let error = refused("orders", "totals", Since::Id(aside)).await;
+        let error = refused("orders", "totals", ReplayFrom::Id(aside)).await;
         assert!(error.to_string().contains("not due"), "{error}");
-        mill.seek("orders", "totals", Since::Id(known)).await.unwrap();
+        mill.admin().replay("orders", "totals", ReplayFrom::Id(known)).await.unwrap();
     }
 }
 
@@ -140,7 +142,7 @@ pub async fn a_seek_gives_the_names_of_unique_messages_back(on: Subject) {
         worker.stop().await;
         let skipped = mill.push("orders", Push::new("a").unique("one")).await.unwrap();
         assert_eq!(mill.push("orders", Push::new("b").unique("one")).await.unwrap(), skipped);
-        mill.seek("orders", "totals", Since::Now).await.unwrap();
+        mill.admin().replay("orders", "totals", ReplayFrom::Now).await.unwrap();
         assert_ne!(mill.push("orders", Push::new("c").unique("one")).await.unwrap(), skipped);
     }
 }

@@ -1,23 +1,24 @@
-//! What handlers share, and the hooks around a worker's life.
+//! State shared by handlers, and the hooks around a worker's life.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::{Batch, Context, ErrorKind, Json, Next, Sawmill, State, WorkerBuilder};
+use sawmill::handler::Next;
+use sawmill::{Batch, Context, ErrorKind, Json, Sawmill, State, WorkerBuilder};
 
 use super::engines::on_each;
 use super::support::{LONG_TTL, POLL, Subject};
 
 fn worker(mill: &Sawmill) -> WorkerBuilder {
-    mill.worker("orders").slots(2).ttl(LONG_TTL).poll(POLL)
+    mill.worker("orders").concurrency(2).ttl(LONG_TTL).poll(POLL)
 }
 
-/// What happened, in this order.
+/// The events, in order.
 #[derive(Clone, Default)]
-struct Story(Arc<Mutex<Vec<String>>>);
+struct EventLog(Arc<Mutex<Vec<String>>>);
 
-impl Story {
-    fn tell(&self, what: impl Into<String>) {
+impl EventLog {
+    fn record(&self, what: impl Into<String>) {
         self.0.lock().unwrap().push(what.into());
     }
 
@@ -28,36 +29,36 @@ impl Story {
 
 struct Pool {
     url: String,
-    story: Story,
+    events: EventLog,
 }
 
 struct Url(String);
 
-/// A worker with a pool that is opened when it starts and closed when it ends.
-fn with_pool(mill: &Sawmill, story: &Story) -> WorkerBuilder {
-    let tells = story.clone();
+/// Returns a worker with a pool that is opened when it starts and closed when it ends.
+fn with_pool(mill: &Sawmill, events: &EventLog) -> WorkerBuilder {
+    let tells = events.clone();
     worker(mill)
         .state(Url("db://orders".to_owned()))
         .on_start(move |url: State<Url>| {
-            let story = tells.clone();
+            let events = tells.clone();
             async move {
-                story.tell("open");
-                Ok::<_, String>(Pool { url: url.0.0.clone(), story })
+                events.record("open");
+                Ok::<_, String>(Pool { url: url.0.0.clone(), events })
             }
         })
-        .on_stop(|pool: State<Pool>| async move { pool.story.tell(format!("close {}", pool.url)) })
+        .on_stop(|pool: State<Pool>| async move { pool.events.record(format!("close {}", pool.url)) })
 }
 
 pub async fn q12_hooks_run_once_before_the_first_message_and_after_the_last(on: Subject) {
     on_each(on, async |mill| {
         mill.push_many("orders", ["x", "x", "x"]).await.unwrap();
-        let story = Story::default();
-        let handler = |_: Context, pool: State<Pool>| async move { pool.story.tell("run") };
-        let worker = with_pool(&mill, &story).start(handler).await.unwrap();
+        let events = EventLog::default();
+        let handler = |_: Context, pool: State<Pool>| async move { pool.events.record("run") };
+        let worker = with_pool(&mill, &events).start(handler).await.unwrap();
         worker.drained().await;
         worker.stop().await;
-        assert_eq!(story.all(), ["open", "run", "run", "run", "close db://orders"]);
-        assert_eq!(mill.members("default").await.unwrap(), []);
+        assert_eq!(events.all(), ["open", "run", "run", "run", "close db://orders"]);
+        assert_eq!(mill.admin().workers("default").await.unwrap(), []);
     })
     .await;
 }
@@ -65,29 +66,33 @@ pub async fn q12_hooks_run_once_before_the_first_message_and_after_the_last(on: 
 pub async fn q12_the_stop_hook_waits_for_handlers_and_runs_after_an_abort(on: Subject) {
     on_each(on, async |mill| {
         mill.push("orders", "x").await.unwrap();
-        let story = Story::default();
+        let events = EventLog::default();
         let started = Arc::new(tokio::sync::Notify::new());
         let starts = started.clone();
-        struct Tells(Story);
-        impl Drop for Tells {
+        struct RecordsDrop(EventLog);
+        impl Drop for RecordsDrop {
             fn drop(&mut self) {
-                self.0.tell("dropped");
+                self.0.record("dropped");
             }
         }
         let handler = move |_: Context, pool: State<Pool>| {
             starts.notify_one();
-            let tells = Tells(pool.story.clone());
+            let tells = RecordsDrop(pool.events.clone());
             async move {
                 std::future::pending::<()>().await;
                 drop(tells);
             }
         };
-        let worker = with_pool(&mill, &story).start(handler).await.unwrap();
+        let worker = with_pool(&mill, &events).start(handler).await.unwrap();
         started.notified().await;
         worker.abort().await;
         worker.ended().await;
-        assert_eq!(story.all(), ["open", "dropped", "close db://orders"]);
-        assert_eq!(mill.status("orders", "default").await.unwrap().claimed, 1, "it is left to others");
+        assert_eq!(events.all(), ["open", "dropped", "close db://orders"]);
+        assert_eq!(
+            mill.admin().status("orders", "default").await.unwrap().claimed,
+            1,
+            "it is left to others"
+        );
     })
     .await;
 }
@@ -95,12 +100,12 @@ pub async fn q12_the_stop_hook_waits_for_handlers_and_runs_after_an_abort(on: Su
 pub async fn q12_a_worker_whose_start_hook_fails_never_joins(on: Subject) {
     on_each(on, async |mill| {
         mill.push("orders", "x").await.unwrap();
-        let story = Story::default();
-        let tells = story.clone();
-        let start = with_pool(&mill, &story)
+        let events = EventLog::default();
+        let tells = events.clone();
+        let start = with_pool(&mill, &events)
             .on_start(|| async { Err::<u8, _>("the key is not there") })
             .on_start(move || {
-                tells.tell("never");
+                tells.record("never");
                 async { Ok::<_, String>(1_u16) }
             })
             .on_stop(|_: State<u16>| async { panic!("this was never opened") })
@@ -109,9 +114,9 @@ pub async fn q12_a_worker_whose_start_hook_fails_never_joins(on: Subject) {
         let error = start.err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Hook);
         assert!(error.to_string().contains("start hook failed: the key is not there"), "{error}");
-        assert_eq!(story.all(), ["open", "close db://orders"], "what was opened is closed");
-        assert_eq!(mill.members("default").await.unwrap(), []);
-        assert_eq!(mill.status("orders", "default").await.unwrap().waiting, 1);
+        assert_eq!(events.all(), ["open", "close db://orders"], "what was opened is closed");
+        assert_eq!(mill.admin().workers("default").await.unwrap(), []);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().waiting, 1);
     })
     .await;
 }
@@ -124,10 +129,10 @@ pub async fn q12_a_state_that_nobody_provides_is_found_out_at_the_start(on: Subj
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(&format!("State<{name}> is asked for")), "{error}");
         };
-        let story = Story::default();
-        let start = with_pool(&mill, &story).start(|_: Context, _: State<u64>| async {}).await;
+        let events = EventLog::default();
+        let start = with_pool(&mill, &events).start(|_: Context, _: State<u64>| async {}).await;
         refused(start, "u64");
-        assert_eq!(story.all(), ["open", "close db://orders"]);
+        assert_eq!(events.all(), ["open", "close db://orders"]);
         let in_tuple = |_: (Context, State<u64>)| async {};
         refused(worker(&mill).state(1_u32).start(in_tuple).await, "u64");
         refused(worker(&mill).start_blocking(|_: Context, _: State<u64>| {}).await, "u64");
@@ -138,8 +143,8 @@ pub async fn q12_a_state_that_nobody_provides_is_found_out_at_the_start(on: Subj
         refused(worker(&mill).layer(layer).start(|_: State<u64>| async {}).await, "u64");
         let hook = |_: State<u64>| async { Ok::<_, String>(1_u8) };
         refused(worker(&mill).on_start(hook).start(|_: Context| async {}).await, "u64");
-        assert_eq!(mill.status("orders", "default").await.unwrap().waiting, 1, "nothing was taken");
-        assert_eq!(mill.members("default").await.unwrap(), []);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().waiting, 1, "nothing was taken");
+        assert_eq!(mill.admin().workers("default").await.unwrap(), []);
     })
     .await;
 }

@@ -1,25 +1,26 @@
-//! Shards: who works which, and how they move when workers come and go. Ordered groups show it best, for there one worker
-//! alone may hold a shard.
+//! Shards: how they are assigned to workers, and how they move when workers come and go. Tested with ordered
+//! groups, where only one worker may hold a shard.
 
 use std::collections::BTreeSet;
 
-use sawmill::ledger::{Commit, Write};
-use sawmill::shard::Rules;
-use sawmill::{Context, Handler, IntoHandler, Push, Sawmill, Worker, WorkerBuilder};
+use sawmill::engine::model::Rules;
+use sawmill::engine::storage::{Commit, Write};
+use sawmill::handler::{Handler, IntoHandler};
+use sawmill::{Context, Push, Sawmill, Worker, WorkerBuilder};
 
 use super::desk::Desk;
 use super::support::{LONG_TTL, POLL, Peek, Place, Subject, eventually, orders_done, soon, topic};
 use super::tap::{Tap, history};
 
 fn ordered(mill: &Sawmill, slots: usize) -> WorkerBuilder {
-    mill.worker("orders").ordered().slots(slots).ttl(LONG_TTL).poll(POLL)
+    mill.worker("orders").ordered().concurrency(slots).ttl(LONG_TTL).poll(POLL)
 }
 
 fn one_per_key(keys: &[String], payload: &str) -> Vec<Push> {
     keys.iter().map(|key| Push::new(payload.to_owned()).key(key.clone())).collect()
 }
 
-/// In no state that a shard has ever had were there two workers with claims on it.
+/// Asserts that no recorded state of a shard has claims of two workers.
 fn assert_one_holder_each(peek: &Peek, taps: &[&Tap]) {
     for shard in 0..peek.topic.shards {
         for state in history(taps, &peek.key(shard)) {
@@ -29,7 +30,7 @@ fn assert_one_holder_each(peek: &Peek, taps: &[&Tap]) {
     }
 }
 
-/// Of each key no run began before the one before it had ended.
+/// Asserts that no run of a key began before the previous one had ended.
 fn assert_one_at_a_time(desk: &Desk, keys: &[String]) {
     let runs = desk.runs();
     for key in keys {
@@ -50,7 +51,7 @@ pub async fn q1_a_worker_handles_many_queues_and_no_shard_has_two_workers(on: Su
     let mut workers = Vec::new();
     for (tap, name) in taps.iter().zip(["a", "b", "c"]) {
         let builder =
-            tap.mill().worker_for(["orders", "returns"]).ordered().slots(2).ttl(LONG_TTL).poll(POLL);
+            tap.mill().worker_for(["orders", "returns"]).ordered().concurrency(2).ttl(LONG_TTL).poll(POLL);
         workers.push(builder.start(desk.seat(name)).await.unwrap());
     }
     let keys: Vec<String> = (0..20).map(|i| format!("key-{i}")).collect();
@@ -74,7 +75,8 @@ pub async fn q1_a_worker_handles_many_queues_and_no_shard_has_two_workers(on: Su
     assert_eq!(topics.into_iter().collect::<Vec<_>>(), ["orders", "returns"]);
 }
 
-/// Starts workers, lets all of them look around, then gives every shard one message; how many of them each worker runs.
+/// Starts workers, lets each refresh its view, then pushes one message to every shard. Returns the busy slots
+/// and the reads of each worker.
 async fn shares(place: &Place, shards: u16, workers: usize) -> (Vec<usize>, Vec<usize>) {
     let mill = place.mill().await;
     let topic = topic(&mill, "orders", shards).await;
@@ -126,7 +128,7 @@ pub async fn q4_a_shard_moves_only_when_its_old_holder_has_let_go(on: Subject) {
     mill.push_many("orders", one_per_key(&keys, "1")).await.unwrap();
     desk.started(8).await;
 
-    // A worker joins, and half of the shards are to be its own. The old holder is still at work on all of them.
+    // A worker joins and is to get half of the shards. The old holder is still busy on all of them.
     let b = ordered(&tap_b.mill(), 8).start(desk.seat("b")).await.unwrap();
     soon("the new one looks around", b.drained()).await;
     eventually("the old one sees the new one", async || a.counts().rebalances == 2).await;
@@ -150,7 +152,7 @@ pub async fn q4_a_shard_moves_only_when_its_old_holder_has_let_go(on: Subject) {
     assert_one_holder_each(&peek, &[&tap_a, &tap_b]);
 }
 
-/// A handler that blocks at the one desk for messages that say so, and uses the other for the rest.
+/// Returns a handler that uses desk `block` for messages that say so, and desk `quick` for the rest.
 fn blocking(block: &Desk, quick: &Desk, name: &str) -> impl Handler {
     let (block, quick) = (block.seat(name), quick.seat(name));
     let handler = move |context: Context| match &context.payload()[..] {
@@ -173,7 +175,7 @@ pub async fn g2_membership_changes_move_work_without_any_stop(on: Subject) {
     mill.push_many("orders", one_per_key(rest, "1")).await.unwrap();
     quick.ended(7).await;
 
-    // One handler runs through everything that follows. Nobody waits for it, and nobody stops it.
+    // One handler runs through everything that follows. Nothing waits for it or stops it.
     let b = ordered(&tap_b.mill(), 4).start(blocking(&block, &quick, "b")).await.unwrap();
     eventually("both see each other", async || a.counts().rebalances == 2 && b.counts().rebalances >= 1)
         .await;
@@ -215,8 +217,8 @@ pub async fn q6_losing_a_shard_drops_what_was_cached_of_it(on: Subject) {
     desk.release_all();
     desk.ended(1).await;
 
-    // When the shard comes back, it is read anew: all of it, since nothing was done under the present claim. Had anything been run from
-    // memory, it would come twice.
+    // When the shard comes back, it is read anew from the start, since nothing was done under the present
+    // claim. A run from cached messages would appear twice.
     let (expect, mut state) = peek.shard(0).await;
     for claim in &claims {
         state.give_back(&thief, claim.token).unwrap();

@@ -1,6 +1,8 @@
-//! Slots: how much a worker takes, what it says of itself, and that messages of one key wait for one another.
+//! Slots: how many messages a worker takes, what it reports of itself, and that messages of one key wait for
+//! one another.
 
-use sawmill::{Push, WaitingOn};
+use sawmill::Push;
+use sawmill::worker::WaitingOn;
 
 use super::desk::Desk;
 use super::support::{LONG_TTL, POLL, Peek, Subject, eventually, numbered, soon, topic};
@@ -14,7 +16,7 @@ pub async fn f3_a_worker_with_busy_slots_grabs_what_the_free_ones_can_take(on: S
     let peek = Peek::new(&place, &topic, "default");
     let desk = Desk::closed();
     let worker =
-        mill.worker("orders").slots(4).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     mill.push("orders", "0").await.unwrap();
     desk.started(1).await;
     mill.push_many("orders", numbered(1..100)).await.unwrap();
@@ -56,7 +58,7 @@ pub async fn f4_a_worker_says_what_it_waits_for_and_how_its_slots_are(on: Subjec
     topic(&mill, "orders", 1).await;
     let desk = Desk::closed();
     let worker =
-        mill.worker("orders").slots(2).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(2).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     let state = worker.state();
     assert_eq!((state.slots, state.busy, state.claimed), (2, 0, 0));
     assert_eq!(state.waiting_on, WaitingOn::Messages);
@@ -90,8 +92,8 @@ pub async fn f10_messages_of_one_key_never_run_at_the_same_time_in_a_worker(on: 
     mill.push_many("orders", of("a").chain(of("b"))).await.unwrap();
     let desk = Desk::closed();
     let worker =
-        mill.worker("orders").slots(4).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
-    // Four slots, and twenty messages in hand: but only two keys.
+        mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    // Four slots and twenty claimed messages, but only two keys.
     eventually("all are in hand", async || worker.state().claimed == 20).await;
     for done in 0..20 {
         let wanted = 2.min(20 - done);
@@ -121,9 +123,9 @@ pub async fn q9_messages_are_fetched_one_by_one_or_in_batches(on: Subject) {
         let topic = topic(&mill, "orders", 1).await;
         mill.push_many("orders", numbered(0..32)).await.unwrap();
         let desk = Desk::closed();
-        let mut builder = mill.worker("orders").slots(16).ttl(LONG_TTL).poll(POLL);
+        let mut builder = mill.worker("orders").concurrency(16).ttl(LONG_TTL).poll(POLL);
         if let Some(most) = most {
-            builder = builder.most_claimed(most);
+            builder = builder.max_in_flight(most);
         }
         let worker = builder.start(desk.seat("one")).await.unwrap();
         desk.started(most.unwrap_or(16)).await;

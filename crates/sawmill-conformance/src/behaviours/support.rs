@@ -1,37 +1,36 @@
-//! What the tests share: ways to wait, and a look into the ledger past the library.
+//! Helpers shared by the tests: waits, and direct access to the ledger.
 
 use std::time::Duration;
 
-use sawmill::claim::Claim;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, Entry, EntryKey, Version, Write};
-use sawmill::member::Member;
-use sawmill::shard::{Rules, ShardState};
-use sawmill::{GroupName, GroupStatus, Push, Sawmill, Topic, TopicSpec, WorkerId};
+use sawmill::admin::GroupStatus;
+use sawmill::engine::model::{Claim, GroupName, Member, Rules, ShardState, Topic, WorkerId};
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Commit, Entry, EntryKey, Version, Write};
+use sawmill::{Push, Sawmill, TopicSpec};
 
 pub use super::place::{Place, Subject};
 use super::place::{Seams, nothing_is_left};
 use super::tap::Tap;
 use crate::waits::left;
 
-/// How long to wait for what must happen: the machine may be busy with other things.
+/// How long to wait for an expected event on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(40);
-/// For workers that must not be taken for dead, however busy the machine is.
+/// For workers that must not be declared dead, even on a busy machine.
 pub const LONG_TTL: Duration = Duration::from_secs(60);
-/// For workers whose death is waited for.
+/// For workers whose death the test waits for.
 pub const SHORT_TTL: Duration = Duration::from_secs(2);
-/// For members that never beat; see [`Peek::join_silently`].
+/// For members without heartbeats; see [`Peek::join_silently`].
 pub const SILENT_TTL: Duration = Duration::from_secs(10);
-/// How often to look when no hint comes.
+/// The poll interval without notifications.
 pub const POLL: Duration = Duration::from_millis(50);
 
 impl Place {
-    /// The two seams, with a tap on them; see [`Tap::mill`].
+    /// Returns the two seams with a tap on them; see [`Tap::mill`].
     pub fn tap(&self) -> Tap {
         Tap::new(self.store())
     }
 
-    /// For each shard a key that belongs to it.
+    /// Returns a key for each shard.
     pub fn key_per_shard(&self, shards: u16) -> Vec<String> {
         key_per_shard(shards, |key, shards| self.shard_of(key, shards))
     }
@@ -43,19 +42,19 @@ pub async fn topic(mill: &Sawmill, name: &str, shards: u16) -> Topic {
     mill.create_topic_with(&spec).await.unwrap()
 }
 
-/// Messages without a key, with these numbers as their payloads.
+/// Makes messages without a key, with these numbers as payloads.
 pub fn numbered(numbers: std::ops::Range<usize>) -> Vec<Push> {
     numbers.map(|number| Push::new(number.to_string())).collect()
 }
 
-/// For each shard a key that belongs to it.
+/// Returns a key for each shard.
 pub fn key_per_shard(shards: u16, shard_of: impl Fn(&[u8], u16) -> u16) -> Vec<String> {
     let key_of =
         |shard| (0..).map(|i| format!("key-{i}")).find(|key| shard_of(key.as_bytes(), shards) == shard);
     (0..shards).filter_map(key_of).collect()
 }
 
-/// Waits for what must happen.
+/// Waits for an expected event.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match Env::system().within(DEADLINE, future).await {
         Some(value) => value,
@@ -63,7 +62,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Asks again and again until the answer is yes.
+/// Repeats the check until it is true.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     soon(what, async {
         while !holds().await {
@@ -78,10 +77,10 @@ pub async fn orders_done(mill: &Sawmill, count: u64) {
     group_has_done(mill, "orders", "default", count).await;
 }
 
-/// Waits until a group has done this many messages, and holds that it has not done more. When the wait expires it says how the group
-/// stands, so that a loss can be told from a slow machine.
+/// Waits until a group has done this many messages, and asserts that it has not done more. On timeout the
+/// message includes the group's status, to tell a loss from a slow machine.
 pub async fn group_has_done(mill: &Sawmill, topic: &str, group: &str, count: u64) {
-    let status = async || mill.status(topic, group).await.unwrap();
+    let status = async || mill.admin().status(topic, group).await.unwrap();
     let reached = async {
         loop {
             let done = status().await.done;
@@ -103,8 +102,8 @@ pub async fn group_has_done(mill: &Sawmill, topic: &str, group: &str, count: u64
     panic!("test timed out: {group} has done {count} messages of {topic}; it has {last:?}");
 }
 
-/// Waits until a group's counts are like this. If they are not, and nothing is left to be done, they never will be: then something is
-/// lost.
+/// Waits until a group has these counts. If it does not and has nothing left to do, it never will: something
+/// is lost.
 pub async fn group_is(
     mill: &Sawmill,
     topic: &str,
@@ -112,7 +111,7 @@ pub async fn group_is(
     what: &str,
     holds: impl Fn(&GroupStatus) -> bool,
 ) {
-    let status = async || mill.status(topic, group).await.unwrap();
+    let status = async || mill.admin().status(topic, group).await.unwrap();
     let reached = async {
         while !holds(&status().await) {
             Env::system().sleep(Duration::from_millis(10)).await;
@@ -131,7 +130,7 @@ pub async fn group_is(
     panic!("test timed out: {what}; of {topic} {group} has {last:?}");
 }
 
-/// Waits until a number has grown to this, and holds that it has not grown beyond.
+/// Waits until a number has reached this value, and asserts that it is not greater.
 pub async fn counted(what: &str, count: usize, mut number: impl AsyncFnMut() -> usize) {
     let mut last = None;
     let reached = async {
@@ -153,7 +152,7 @@ pub async fn counted(what: &str, count: usize, mut number: impl AsyncFnMut() -> 
     assert_eq!(reached, count, "{what}: some were counted twice");
 }
 
-/// The ledger's entries of one group of one topic, as the store has them.
+/// The ledger's entries of one group on one topic, read from the store.
 pub struct Peek {
     pub store: Seams,
     pub topic: Topic,
@@ -169,7 +168,7 @@ impl Peek {
         EntryKey::shard(&self.topic, &self.group, shard)
     }
 
-    /// A shard's entry; the default if there is none.
+    /// Returns a shard's entry; the default if there is none.
     pub async fn shard(&self, shard: u16) -> (Option<Version>, ShardState) {
         match self.store.ledger.get(&self.key(shard)).await.unwrap() {
             Some(entry) => (Some(entry.version), ShardState::decode(&entry.key, &entry.value).unwrap()),
@@ -194,7 +193,7 @@ impl Peek {
         self.members().await.iter().map(|entry| entry.key.last().to_owned()).collect()
     }
 
-    /// Adds a member that does nothing and never beats again.
+    /// Adds a member that does nothing and sends no more heartbeats.
     pub async fn join_silently(&self, name: &str) -> WorkerId {
         let ttl_ms = SILENT_TTL.as_millis() as u64;
         let member = Member { beat: 1, slots: 1, ttl_ms, ..Member::default() };
@@ -204,7 +203,7 @@ impl Peek {
         WorkerId::new(name)
     }
 
-    /// Takes over all claims of a shard, as another worker would that has declared their owners dead.
+    /// Takes over all claims of a shard, as a worker does that has declared their owners dead.
     pub async fn take_over(&self, shard: u16, by: &WorkerId, rules: Rules) -> Vec<Claim> {
         let (expect, mut state) = self.shard(shard).await;
         let claims = state.adopt(by, rules, |_| true);
@@ -215,7 +214,7 @@ impl Peek {
     }
 }
 
-/// A store of each engine that these tests know: in memory, and on a real one with the place it lives in.
+/// Opens a store of each engine: in memory, and a real one with its place.
 pub async fn engines(on: Subject) -> Vec<(Sawmill, Option<Place>)> {
     let place = on.place();
     vec![(Sawmill::open("memory:").await.unwrap(), None), (place.mill().await, Some(place))]

@@ -1,24 +1,22 @@
-//! A tap on the two seams: the real store behind it, and in front of it switches that cut it off, counters, and a record
-//! of what was written.
+//! A tap on the two seams of a real store, with switches that cut it off, counters, and a record of writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use sawmill::clock::{Moment, Timestamp};
-use sawmill::engine::Capabilities;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
-use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::shard::ShardState;
-use sawmill::topic::{TopicName, TopicSpec};
-use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill, Topic};
+use sawmill::engine::model::{ShardState, Topic, TopicName};
+use sawmill::engine::runtime::{Env, Moment};
+use sawmill::engine::storage::{
+    Backlog, Block, Capabilities, Commit, Entry, EntryKey, FoundMessage, Ledger, Log, Notifications,
+    Position, Promoted, ReadRequest, Record, Span, Version, Write,
+};
+use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill, Timestamp, TopicSpec};
 
 use super::place::Seams;
 use super::support::eventually;
 
-/// The store with a tap on it. Clones share it.
+/// A store with a tap. Clones share it.
 #[derive(Clone)]
 pub struct Tap {
     store: Seams,
@@ -38,7 +36,7 @@ struct Shared {
     rival: Mutex<Option<Rival>>,
 }
 
-/// Looks at a write that is about to be sent, and may be faster with one of its own.
+/// Inspects a write that is about to be sent, and may commit one of its own first.
 type Rival = Box<dyn FnMut(&Write) -> Option<Write> + Send>;
 
 impl Tap {
@@ -46,7 +44,7 @@ impl Tap {
         Self { store, shared: Arc::default() }
     }
 
-    /// The library on top of it.
+    /// Returns the library on top of the tap.
     pub fn mill(&self) -> Sawmill {
         self.mill_in(Env::system())
     }
@@ -55,67 +53,69 @@ impl Tap {
         Sawmill::from_parts(Arc::new(self.clone()), Arc::new(self.clone()), env)
     }
 
-    /// From now on the log cannot be reached, or can again.
+    /// Makes the log unreachable from now on, or reachable again.
     pub fn log_is_down(&self, down: bool) {
         self.shared.log_is_down.store(down, Ordering::SeqCst);
     }
 
-    /// From now on the ledger cannot be reached, or can again.
+    /// Makes the ledger unreachable from now on, or reachable again.
     pub fn ledger_is_down(&self, down: bool) {
         self.shared.ledger_is_down.store(down, Ordering::SeqCst);
     }
 
-    /// Nothing can be reached, or everything can again. A worker that is cut off for good is as good as dead.
+    /// Makes both unreachable or reachable. A worker that stays cut off is as good as dead.
     pub fn is_down(&self, down: bool) {
         self.log_is_down(down);
         self.ledger_is_down(down);
     }
 
-    /// Workers that start from now on hear no hints.
+    /// Workers that start from now on receive no notifications.
     pub fn is_deaf(&self) {
         self.shared.is_deaf.store(true, Ordering::SeqCst);
     }
 
-    /// The next reads, so many of them, have nothing at hand.
+    /// The next `reads` reads return an empty block with `more` set.
     pub fn is_slow(&self, reads: usize) {
         self.shared.slow_reads.store(reads, Ordering::SeqCst);
     }
 
-    /// How many calls were refused while it was down.
+    /// Returns how many calls failed while the store was down.
     pub fn refused(&self) -> usize {
         self.shared.refused.load(Ordering::SeqCst)
     }
 
-    /// When this topic was read.
+    /// Returns the times at which this topic was read.
     pub fn reads(&self, topic: &Topic) -> Vec<Moment> {
         let reads = self.shared.reads.lock().unwrap();
         reads.iter().filter(|(read, _)| read.uid == topic.uid).map(|(_, at)| *at).collect()
     }
 
-    /// How often the worker has looked at the shards of this topic in the ledger.
-    fn looks(&self, topic: &Topic) -> usize {
+    /// Returns how often the worker has listed the shards of this topic in the ledger.
+    fn shard_lists(&self, topic: &Topic) -> usize {
         let shards = format!("shards/{}/", topic.uid);
         self.shared.lists.lock().unwrap().iter().filter(|list| list.as_str().starts_with(&shards)).count()
     }
 
-    /// Waits until the only worker behind this tap has looked around three times from now on. Each look sees what is there now, and
-    /// when the third one begins, what the worker does because of the first two is done. What it has not done by then, it does not do.
+    /// Waits until the only worker behind this tap has listed the shards three more times. Each list sees the
+    /// current state, and when the third begins, the worker has finished its reactions to the first two.
+    /// Anything it has not done by then, it does not do.
     pub async fn looks_again(&self, topic: &Topic) {
-        let enough = self.looks(topic) + 3;
-        eventually("the worker looks around three times", async || self.looks(topic) >= enough).await;
+        let enough = self.shard_lists(topic) + 3;
+        eventually("the worker lists the shards three times", async || self.shard_lists(topic) >= enough)
+            .await;
     }
 
-    /// What was sent to this entry, and what came of it.
+    /// Returns the writes to this entry with their outcomes.
     pub fn writes(&self, key: &EntryKey) -> Vec<(Write, Commit)> {
         self.shared.writes.lock().unwrap().iter().filter(|(write, _)| write.key == *key).cloned().collect()
     }
 
-    /// How many commits were sent in all.
+    /// Returns the number of commits sent in all.
     pub fn commits(&self) -> usize {
         self.shared.writes.lock().unwrap().len()
     }
 
-    /// Somebody who may be faster.
+    /// Installs a rival that may commit first.
     pub fn rival(&self, rival: impl FnMut(&Write) -> Option<Write> + Send + 'static) {
         *self.shared.rival.lock().unwrap() = Some(Box::new(rival));
     }
@@ -136,12 +136,12 @@ impl Tap {
         Ok(&self.store)
     }
 
-    fn hints(&self, hints: Hints) -> Hints {
-        if self.shared.is_deaf.load(Ordering::SeqCst) { Hints::never() } else { hints }
+    fn notifications(&self, notifications: Notifications) -> Notifications {
+        if self.shared.is_deaf.load(Ordering::SeqCst) { Notifications::never() } else { notifications }
     }
 }
 
-/// All states that a shard's entry has had, in order, as written through any of these taps.
+/// Returns all states of a shard's entry, in order, as written through any of these taps.
 pub fn history(taps: &[&Tap], key: &EntryKey) -> Vec<ShardState> {
     let mut states: BTreeMap<Version, ShardState> = BTreeMap::new();
     for (write, commit) in taps.iter().flat_map(|tap| tap.writes(key)) {
@@ -175,11 +175,11 @@ impl Log for Tap {
     async fn append(&self, topic: &Topic, now: Timestamp, records: Vec<Record>) -> Result<()> {
         self.log()?.log.append(topic, now, records).await
     }
-    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+    async fn read(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
         self.shared.reads.lock().unwrap().push((topic.clone(), Env::system().now()));
         let less = |reads: usize| reads.checked_sub(1);
         if self.shared.slow_reads.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
-            let nothing = |want: &Want| Block {
+            let nothing = |want: &ReadRequest| Block {
                 messages: Vec::new(),
                 span: Span::default(),
                 end: want.after.clone(),
@@ -195,7 +195,7 @@ impl Log for Tap {
     async fn promote(&self, topic: &Topic, now: Timestamp, limit: usize) -> Result<Promoted> {
         self.log()?.log.promote(topic, now, limit).await
     }
-    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         self.log()?.log.find(topic, id).await
     }
     async fn positions(&self, topic: &Topic, since: Timestamp) -> Result<Vec<Position>> {
@@ -207,8 +207,8 @@ impl Log for Tap {
     async fn trim(&self, topic: &Topic, upto: &[Vec<Position>], before: Timestamp) -> Result<Vec<u64>> {
         self.log()?.log.trim(topic, upto, before).await
     }
-    fn news(&self, topic: &Topic) -> Hints {
-        self.hints(self.store.log.news(topic))
+    fn message_notifications(&self, topic: &Topic) -> Notifications {
+        self.notifications(self.store.log.message_notifications(topic))
     }
 }
 
@@ -231,7 +231,7 @@ impl Ledger for Tap {
         self.shared.writes.lock().unwrap().push((write, commit));
         Ok(commit)
     }
-    fn watch(&self) -> Hints {
-        self.hints(self.store.ledger.watch())
+    fn entry_notifications(&self) -> Notifications {
+        self.notifications(self.store.ledger.entry_notifications())
     }
 }

@@ -1,10 +1,12 @@
-//! Trimming: what everybody is past and is old goes, and nothing else, unless the topic says so.
+//! Trimming: old messages that every group has passed are dropped, and nothing else, unless the topic says
+//! so.
 
 use std::time::Duration;
 
-use sawmill::clock::Clock;
-use sawmill::log::{Log, Position};
-use sawmill::{Outcome, Push, Sawmill, Topic, TopicSpec, Worker};
+use sawmill::engine::model::Topic;
+use sawmill::engine::runtime::Clock;
+use sawmill::engine::storage::{Log, Position};
+use sawmill::{Outcome, Push, Sawmill, TopicSpec, Worker};
 
 use super::both::{Store, both};
 use super::desk::Desk;
@@ -19,7 +21,7 @@ async fn topic(mill: &Sawmill, drops_unread: bool) -> Topic {
 }
 
 async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
-    let builder = mill.worker("orders").group(group).slots(4).ttl(LONG_TTL).poll(POLL);
+    let builder = mill.worker("orders").group(group).concurrency(4).ttl(LONG_TTL).poll(POLL);
     builder.start(desk.seat(group)).await.unwrap()
 }
 
@@ -27,9 +29,10 @@ async fn done(mill: &Sawmill, group: &str, count: u64) {
     group_has_done(mill, "orders", group, count).await;
 }
 
-/// Trims, and holds that what went is what may go. PostgreSQL empties a table when all of it may go: there a part of it stays.
+/// Trims, and asserts that only trimmable messages went. PostgreSQL empties a table when all of it may go, so
+/// part of it is kept.
 async fn trim(store: &Store, mill: &Sawmill, may_go: u64, what: &str) -> u64 {
-    let dropped = mill.trim("orders").await.unwrap();
+    let dropped = mill.admin().trim("orders").await.unwrap();
     match store.engine {
         engine if engine.starts_with("postgres") => {
             assert!(dropped == 0 || dropped == may_go, "{dropped} of {may_go} went: {what}")
@@ -39,7 +42,7 @@ async fn trim(store: &Store, mill: &Sawmill, may_go: u64, what: &str) -> u64 {
     dropped
 }
 
-/// How many messages of each shard are there.
+/// Returns how many messages each shard has.
 async fn left(store: &Store, topic: &Topic) -> Vec<u64> {
     let whole: Vec<(u16, Position)> = (0..topic.shards).map(|shard| (shard, Position::default())).collect();
     store.backlog(topic, &whole).await.unwrap().ready
@@ -55,19 +58,24 @@ pub async fn what_every_group_is_past_goes_when_it_is_old(on: Subject) {
         mill.push_many("orders", numbered(0..100)).await.unwrap();
         done(&mill, "one", 100).await;
         two.started(4).await;
-        assert_eq!(mill.trim("orders").await.unwrap(), 0, "{}: nothing is old", store.engine);
+        assert_eq!(mill.admin().trim("orders").await.unwrap(), 0, "{}: nothing is old", store.engine);
         store.clock.move_on(HOUR + HOUR);
-        assert_eq!(mill.trim("orders").await.unwrap(), 0, "{}: one group is not past them", store.engine);
+        assert_eq!(
+            mill.admin().trim("orders").await.unwrap(),
+            0,
+            "{}: one group is not past them",
+            store.engine
+        );
         mill.push_many("orders", numbered(100..110)).await.unwrap();
         two.release_all();
         done(&mill, "two", 110).await;
         trim(&store, &mill, 100, "the old ones").await;
-        assert_eq!(mill.trim("orders").await.unwrap(), 0);
-        assert_eq!(mill.status("orders", "two").await.unwrap().done, 110);
+        assert_eq!(mill.admin().trim("orders").await.unwrap(), 0);
+        assert_eq!(mill.admin().status("orders", "two").await.unwrap().done, 110);
         fast.stop().await;
         slow.stop().await;
         assert_eq!(two.numbers(), (0..110).collect::<Vec<_>>());
-        assert!(mill.trim("nothing").await.is_err());
+        assert!(mill.admin().trim("nothing").await.is_err());
     }
 }
 
@@ -76,18 +84,18 @@ pub async fn the_lanes_are_trimmed_too_and_dead_letters_stay(on: Subject) {
         let mill = store.mill();
         topic(&mill, false).await;
         let desk = Desk::open();
-        let builder = mill.worker("orders").slots(4).ttl(LONG_TTL).poll(POLL);
+        let builder = mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL);
         let worker = builder.start(desk.seat_that("one", |_| Outcome::dead("no"))).await.unwrap();
         mill.push("orders", "0").await.unwrap();
         group_is(&mill, "orders", "default", "it is dead", |status| status.dead == 1).await;
-        // It may be in the lane already and its claim still open.
+        // It may be in the lane already while its claim is still open.
         worker.stop().await;
         store.clock.move_on(HOUR + HOUR);
-        assert_eq!(mill.trim("orders").await.unwrap(), 1, "{}", store.engine);
-        let letters = mill.dead_letters("orders", "default").await.unwrap();
+        assert_eq!(mill.admin().trim("orders").await.unwrap(), 1, "{}", store.engine);
+        let letters = mill.admin().dead_letters("orders", "default").await.unwrap();
         assert_eq!(letters.list(10).await.unwrap().len(), 1, "{}", store.engine);
-        letters.drop(sawmill::Which::All).await.unwrap();
-        assert_eq!(mill.trim("orders").await.unwrap(), 1, "{}: the letter", store.engine);
+        letters.drop(sawmill::admin::LetterSelection::All).await.unwrap();
+        assert_eq!(mill.admin().trim("orders").await.unwrap(), 1, "{}: the letter", store.engine);
     }
 }
 
@@ -103,15 +111,15 @@ pub async fn a_topic_may_drop_what_is_old_and_unread(on: Subject) {
         mill.push_many("orders", numbered(10..40)).await.unwrap();
         store.clock.move_on(HOUR / 2);
         mill.push_many("orders", numbered(40..50)).await.unwrap();
-        assert_eq!(mill.trim("orders").await.unwrap(), 0, "{}: nothing is old", store.engine);
+        assert_eq!(mill.admin().trim("orders").await.unwrap(), 0, "{}: nothing is old", store.engine);
         store.clock.move_on(HOUR / 2 + Duration::from_secs(60));
-        let status = mill.status("orders", "default").await.unwrap();
+        let status = mill.admin().status("orders", "default").await.unwrap();
         assert_eq!(status.waiting, 40);
         assert!(status.lag(store.clock.wall()) > HOUR);
         let dropped = trim(&store, &mill, 40, "read or not").await > 0;
         let first_left = if dropped { 40 } else { 10 };
         let waiting = 50 - first_left;
-        let status = mill.status("orders", "default").await.unwrap();
+        let status = mill.admin().status("orders", "default").await.unwrap();
         assert_eq!((status.waiting, status.done), (waiting, 10), "{}", store.engine);
         assert_eq!(status.lag(store.clock.wall()) < HOUR, dropped);
         let second = worker(&mill, "default", &desk).await;
@@ -122,7 +130,7 @@ pub async fn a_topic_may_drop_what_is_old_and_unread(on: Subject) {
     }
 }
 
-/// What is left when a group comes is there for it, whatever was not needed before it came.
+/// The messages left when a group joins stay available to it, though no one needed them before.
 pub async fn what_a_new_group_has_not_read_stays(on: Subject) {
     for store in both(on) {
         let mill = store.mill();
@@ -142,8 +150,8 @@ pub async fn what_a_new_group_has_not_read_stays(on: Subject) {
         push(0, 6).await;
         one.started(7).await;
         store.clock.move_on(HOUR + HOUR);
-        // Nobody needs anything of one shard, and somebody needs something of the other.
-        mill.trim("orders").await.unwrap();
+        // No group needs anything of one shard, and one needs messages of the other.
+        mill.admin().trim("orders").await.unwrap();
         let before = left(&store, &topic).await;
         store.hide_shard(Some(1));
         let second = worker(&mill, "two", &two).await;
@@ -153,12 +161,12 @@ pub async fn what_a_new_group_has_not_read_stays(on: Subject) {
         one.release_all();
         done(&mill, "one", 7).await;
         first.stop().await;
-        mill.trim("orders").await.unwrap();
+        mill.admin().trim("orders").await.unwrap();
         assert_eq!(left(&store, &topic).await[1], before[1], "{}: the new group needs them", store.engine);
         let second = worker(&mill, "two", &two).await;
         done(&mill, "two", before.iter().sum()).await;
         second.stop().await;
-        mill.trim("orders").await.unwrap();
+        mill.admin().trim("orders").await.unwrap();
         assert_eq!(left(&store, &topic).await, [0, 0], "{}: nobody needs them", store.engine);
     }
 }

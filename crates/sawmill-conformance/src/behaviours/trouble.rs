@@ -1,7 +1,7 @@
-//! Trouble: the coordinator is lost, the store is down, a worker dies, everything is restarted.
+//! Faults: the coordinator is lost, the store is down, a worker dies, everything is restarted.
 
 use futures_util::FutureExt;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use sawmill::{Delivery, Push};
 
 use super::desk::Desk;
@@ -15,14 +15,22 @@ pub async fn q5_without_its_coordinator_a_worker_starts_nothing_and_goes_on_when
     let mill = place.mill().await;
     topic(&mill, "orders", 1).await;
     let desk = Desk::closed();
-    let worker =
-        tap.mill().worker("orders").slots(2).ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    let worker = tap
+        .mill()
+        .worker("orders")
+        .concurrency(2)
+        .ttl(SHORT_TTL)
+        .poll(POLL)
+        .start(desk.seat("one"))
+        .await
+        .unwrap();
     let me = worker.state().id;
     mill.push_many("orders", ["0", "1", "2"].map(|payload| Push::new(payload).key("k"))).await.unwrap();
     desk.started(1).await;
     eventually("two more are in hand", async || worker.state().claimed == 3).await;
 
-    // Only the ledger is gone; the log still answers. When a TTL is over, which takes its time, others may have declared it dead.
+    // Only the ledger is down; the log still answers. After a TTL, which takes its time, others may have
+    // declared it dead.
     tap.ledger_is_down(true);
     Env::system().sleep(SHORT_TTL).await;
     desk.release(1);
@@ -48,8 +56,15 @@ pub async fn q14_when_the_store_is_down_the_worker_stays_alive_and_waits(on: Sub
     let mill = place.mill().await;
     topic(&mill, "orders", 2).await;
     let desk = Desk::closed();
-    let worker =
-        tap.mill().worker("orders").slots(2).ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    let worker = tap
+        .mill()
+        .worker("orders")
+        .concurrency(2)
+        .ttl(SHORT_TTL)
+        .poll(POLL)
+        .start(desk.seat("one"))
+        .await
+        .unwrap();
     mill.push("orders", "0").await.unwrap();
     desk.started(1).await;
 
@@ -61,7 +76,7 @@ pub async fn q14_when_the_store_is_down_the_worker_stays_alive_and_waits(on: Sub
     let refused = tap.refused();
     eventually("it keeps trying", async || tap.refused() > refused + 3).await;
     assert_eq!((worker.ended().now_or_never(), desk.count()), (None, 1));
-    assert_eq!(mill.status("orders", "default").await.unwrap().done, 0);
+    assert_eq!(mill.admin().status("orders", "default").await.unwrap().done, 0);
 
     tap.is_down(false);
     desk.ended(2).await;
@@ -78,16 +93,16 @@ pub async fn g10_at_most_once_a_death_loses_what_was_claimed_and_no_more(on: Sub
         topic(&mill, "orders", 2).await;
         let ids = mill.push_many("orders", numbered(0..12)).await.unwrap();
         let once = |mill: &sawmill::Sawmill| {
-            mill.worker("orders").delivery(Delivery::AtMostOnce).slots(8).ttl(SHORT_TTL).poll(POLL)
+            mill.worker("orders").delivery(Delivery::AtMostOnce).concurrency(8).ttl(SHORT_TTL).poll(POLL)
         };
         let (doomed, desk) = (Desk::closed(), Desk::open());
-        let dying = once(&tap.mill()).most_claimed(most).start(doomed.seat("dying")).await.unwrap();
+        let dying = once(&tap.mill()).max_in_flight(most).start(doomed.seat("dying")).await.unwrap();
         doomed.started(most).await;
         tap.is_down(true);
         assert_eq!(dying.state().claimed, most, "how much may be lost is a setting");
 
         let worker = once(&mill).start(desk.seat("living")).await.unwrap();
-        let dead = mill.dead_letters("orders", "default").await.unwrap();
+        let dead = mill.admin().dead_letters("orders", "default").await.unwrap();
         counted("dead letters", most, async || dead.list(100).await.unwrap().len()).await;
         desk.ended(12 - most).await;
         worker.drained().await;
@@ -104,27 +119,27 @@ pub async fn g10_at_most_once_a_death_loses_what_was_claimed_and_no_more(on: Sub
         held.sort_unstable();
         assert_eq!(lost, held);
         assert!(lost.iter().all(|id| ids.contains(id)));
-        let status = mill.status("orders", "default").await.unwrap();
+        let status = mill.admin().status("orders", "default").await.unwrap();
         assert_eq!((status.done, status.dead), (12 - most as u64, most as u64), "{status:?}");
         worker.stop().await;
     }
 }
 
-/// A process of its own, that is killed when it has done what it is to do: nothing says goodbye.
-fn life(place: &Place, deeds: impl AsyncFnOnce(&Place)) {
+/// Runs the work in a simulated process that is killed at its end, without a clean shutdown.
+fn run_process(place: &Place, work: impl AsyncFnOnce(&Place)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(deeds(place));
+    runtime.block_on(work(place));
 }
 
 pub fn q8_progress_survives_restarts_of_everything(on: Subject) {
     let place = on.place();
     let (first, second, third) = (Desk::closed(), Desk::open(), Desk::open());
-    life(&place, async |place| {
+    run_process(&place, async |place| {
         let mill = place.mill().await;
         let topic = topic(&mill, "orders", 1).await;
         let peek = Peek::new(place, &topic, "default");
         mill.push_many("orders", numbered(0..20)).await.unwrap();
-        let builder = mill.worker("orders").slots(8).ttl(SHORT_TTL).poll(POLL);
+        let builder = mill.worker("orders").concurrency(8).ttl(SHORT_TTL).poll(POLL);
         let _worker = builder.start(first.seat("one")).await.unwrap();
         first.started(8).await;
         first.release(6);
@@ -135,10 +150,10 @@ pub fn q8_progress_survives_restarts_of_everything(on: Subject) {
         first.runs().iter().filter(|run| run.ended_after.is_some()).map(|run| run.payload()).collect();
     assert_eq!(done.len(), 6);
 
-    life(&place, async |place| {
+    run_process(&place, async |place| {
         let mill = place.mill().await;
-        assert_eq!(mill.status("orders", "default").await.unwrap().done, 6);
-        let builder = mill.worker("orders").slots(8).ttl(SHORT_TTL).poll(POLL);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().done, 6);
+        let builder = mill.worker("orders").concurrency(8).ttl(SHORT_TTL).poll(POLL);
         let worker = builder.start(second.seat("two")).await.unwrap();
         second.ended(14).await;
         orders_done(&mill, 20).await;
@@ -147,13 +162,13 @@ pub fn q8_progress_survives_restarts_of_everything(on: Subject) {
     let again: Vec<_> = second.payloads().into_iter().filter(|payload| done.contains(payload)).collect();
     assert_eq!((again.len(), second.count()), (0, 14), "{again:?} were done before");
 
-    life(&place, async |place| {
+    run_process(&place, async |place| {
         let mill = place.mill().await;
         let worker =
             mill.worker("orders").ttl(SHORT_TTL).poll(POLL).start(third.seat("three")).await.unwrap();
         soon("nothing is left", worker.drained()).await;
         worker.stop().await;
-        assert_eq!(mill.status("orders", "default").await.unwrap().done, 20);
+        assert_eq!(mill.admin().status("orders", "default").await.unwrap().done, 20);
     });
     assert_eq!(third.count(), 0);
 }

@@ -1,23 +1,23 @@
-//! Unique messages: no second one while the first is live, or for a time, whoever pushes and whatever fails between.
+//! Unique messages: no duplicate while the first is live or within a time span, whoever pushes and whatever
+//! fails in between.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sawmill::{
-    Context, ErrorKind, GroupStatus, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Which, Worker,
-};
+use sawmill::admin::{GroupStatus, LetterSelection};
+use sawmill::{Context, ErrorKind, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Worker};
 
 use super::both::both;
 use super::desk::Desk;
 use super::support::{LONG_TTL, POLL, Subject, eventually, group_is, topic};
 
 async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
-    let builder = mill.worker("jobs").group(group).slots(2).ttl(LONG_TTL).poll(POLL);
+    let builder = mill.worker("jobs").group(group).concurrency(2).ttl(LONG_TTL).poll(POLL);
     builder.start(desk.seat(group)).await.unwrap()
 }
 
-/// Waits until this many are dead and nothing else is under way.
+/// Waits until this many are dead and nothing else is in progress.
 async fn dead(mill: &Sawmill, count: u64) {
     let all_dead =
         |status: &GroupStatus| (status.dead, status.waiting + status.claimed + status.retrying) == (count, 0);
@@ -90,7 +90,7 @@ pub async fn a_retry_is_live_and_a_dead_letter_is_not_and_stays_so_when_it_is_re
             b"good" => Outcome::Done,
             _ => Outcome::retry("no"),
         };
-        let builder = mill.worker("jobs").slots(1).ttl(LONG_TTL).poll(POLL).retry(policy);
+        let builder = mill.worker("jobs").concurrency(1).ttl(LONG_TTL).poll(POLL).retry(policy);
         let worker = builder.start(desk.seat_that("one", says)).await.unwrap();
         let first = mill.push("jobs", Push::new("bad").unique("a")).await.unwrap();
         desk.ended(1).await;
@@ -103,13 +103,13 @@ pub async fn a_retry_is_live_and_a_dead_letter_is_not_and_stays_so_when_it_is_re
         dead(&mill, 1).await;
         let second = mill.push("jobs", Push::new("bad").unique("a")).await.unwrap();
         assert_ne!(second, first, "{}", store.engine);
-        // The resent one is settled once more, and does not give back the second one's name.
+        // The resent message is settled again, and does not release the name of the second one.
         dead(&mill, 2).await;
         let third = mill.push("jobs", Push::new("good").unique("a").after(Duration::from_secs(600)));
         let third = third.await.unwrap();
-        let letters = mill.dead_letters("jobs", "default").await.unwrap();
+        let letters = mill.admin().dead_letters("jobs", "default").await.unwrap();
         let runs = desk.count();
-        letters.resend(Which::Ids(vec![first])).await.unwrap();
+        letters.retry(LetterSelection::Ids(vec![first])).await.unwrap();
         desk.ended(runs + 2).await;
         dead(&mill, 2).await;
         assert_eq!(mill.push("jobs", Push::new("good").unique("a")).await.unwrap(), third);
@@ -122,7 +122,7 @@ pub async fn what_a_group_only_logs_is_not_live_any_more(on: Subject) {
         let mill = store.mill();
         topic(&mill, "jobs", 2).await;
         let desk = Desk::open();
-        let builder = mill.worker("jobs").slots(1).ttl(LONG_TTL).poll(POLL).on_failure(OnFailure::Log);
+        let builder = mill.worker("jobs").concurrency(1).ttl(LONG_TTL).poll(POLL).on_failure(OnFailure::Log);
         let worker = builder.start(desk.seat_that("one", |_| Outcome::dead("no"))).await.unwrap();
         let first = mill.push("jobs", Push::new("1").unique("a")).await.unwrap();
         group_is(&mill, "jobs", "default", "it is dropped", |status| status.dropped == 1).await;
@@ -156,7 +156,7 @@ pub async fn whatever_becomes_of_a_push_the_name_is_not_lost_and_there_is_one_me
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, "jobs", 2).await;
-        // The first pusher dies after it has reserved the name, before and after it has appended.
+        // The first pusher dies after it has reserved the name, before and after its append.
         for (name, appended) in [("before", false), ("after", true)] {
             store.next_append_fails(ErrorKind::Unknown, appended);
             let failed = mill.push("jobs", Push::new("1").unique(name)).await.unwrap_err();
@@ -164,11 +164,11 @@ pub async fn whatever_becomes_of_a_push_the_name_is_not_lost_and_there_is_one_me
             let first = mill.push("jobs", Push::new("2").unique(name)).await.unwrap();
             assert_eq!(mill.push("jobs", Push::new("3").unique(name)).await.unwrap(), first);
         }
-        // The message is in the log, and the ledger cannot be told so.
+        // The message is in the log, and the ledger cannot be updated.
         store.refuse_commits(Some("uniques/"));
         assert!(mill.push("jobs", Push::new("1").unique("neither")).await.is_err());
         store.refuse_commits(None);
-        assert_eq!(mill.status("jobs", "default").await.unwrap().waiting, 2, "{}", store.engine);
+        assert_eq!(mill.admin().status("jobs", "default").await.unwrap().waiting, 2, "{}", store.engine);
         let desk = Desk::open();
         let worker = worker(&mill, "default", &desk).await;
         desk.ended(2).await;
@@ -193,7 +193,7 @@ pub async fn of_many_who_push_at_the_same_time_one_adds_it(on: Subject) {
         });
         let ids: BTreeSet<_> = join_all(pushes).await.into_iter().collect();
         assert_eq!(ids.len(), 2, "{}: {ids:?}", store.engine);
-        assert_eq!(mills[0].status("jobs", "default").await.unwrap().waiting, 2, "{}", store.engine);
+        assert_eq!(mills[0].admin().status("jobs", "default").await.unwrap().waiting, 2, "{}", store.engine);
     }
 }
 
@@ -210,7 +210,7 @@ pub async fn a_worker_that_cannot_give_a_name_back_does_not_count_the_message_as
         desk.ended(1).await;
         let refused = store.refusals();
         eventually("it tries again and again", async || store.refusals() > refused + 3).await;
-        let status = mill.status("jobs", "default").await.unwrap();
+        let status = mill.admin().status("jobs", "default").await.unwrap();
         assert_eq!((status.done, status.claimed), (0, 1), "{}", store.engine);
         store.refuse_commits(None);
         group_is(&mill, "jobs", "default", "it is done", |status| status.done == 1).await;
@@ -230,7 +230,7 @@ pub async fn names_have_a_limit_and_go_with_their_topic(on: Subject) {
         }
         let old = mill.push("jobs", Push::new("1").unique("x".repeat(200))).await.unwrap();
         assert_eq!(store.keys("uniques/").await.len(), 1);
-        mill.delete_topic("jobs").await.unwrap();
+        mill.admin().delete_topic("jobs").await.unwrap();
         assert_eq!(store.keys("uniques/").await, [""; 0], "{}", store.engine);
         topic(&mill, "jobs", 1).await;
         assert_ne!(mill.push("jobs", Push::new("1").unique("x".repeat(200))).await.unwrap(), old);

@@ -1,11 +1,11 @@
-//! Waiting and waking: by hints at once, without them by polling, and ever more seldom while there is nothing to do.
+//! Wake-ups: at once by notifications, otherwise by polling, with growing intervals while there is nothing to
+//! do.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::clock::{Clock, Moment, SystemClock, Timestamp};
-use sawmill::dice::SystemDice;
-use sawmill::env::{Env, Spawn};
+use sawmill::Timestamp;
+use sawmill::engine::runtime::{Clock, Env, Moment, Spawn, SystemClock, SystemRng};
 
 use super::desk::Desk;
 use super::support::{LONG_TTL, POLL, Subject, eventually, numbered, soon, topic};
@@ -20,10 +20,10 @@ impl Spawn for TestSpawn {
     }
 }
 
-/// A clock that stands still: whoever waits for time to pass waits for ever.
-struct Still;
+/// A clock that stands still: every sleep is endless.
+struct StoppedClock;
 
-impl Clock for Still {
+impl Clock for StoppedClock {
     fn now(&self) -> Moment {
         Moment::default()
     }
@@ -35,11 +35,11 @@ impl Clock for Still {
     }
 }
 
-/// A clock that notes how long it is asked to wait.
+/// A clock that records the durations of sleeps.
 #[derive(Clone, Default)]
-struct Noting(Arc<Mutex<Vec<Duration>>>);
+struct RecordingClock(Arc<Mutex<Vec<Duration>>>);
 
-impl Clock for Noting {
+impl Clock for RecordingClock {
     fn now(&self) -> Moment {
         SystemClock.now()
     }
@@ -58,9 +58,9 @@ pub async fn f11_a_push_wakes_a_waiting_worker(on: Subject) {
     let mill = place.mill().await;
     topic(&mill, "orders", 4).await;
     // No timer will ever wake this worker.
-    let still = tap.mill_in(Env::new(Still, SystemDice, TestSpawn));
+    let still = tap.mill_in(Env::new(StoppedClock, SystemRng, TestSpawn));
     let desk = Desk::open();
-    let worker = still.worker("orders").slots(2).ttl(LONG_TTL).start(desk.seat("one")).await.unwrap();
+    let worker = still.worker("orders").concurrency(2).ttl(LONG_TTL).start(desk.seat("one")).await.unwrap();
     soon("it has nothing to do", worker.drained()).await;
     for count in 1..=5 {
         mill.push("orders", "0").await.unwrap();
@@ -78,7 +78,7 @@ pub async fn f11_polling_is_the_fallback_when_every_hint_is_lost(on: Subject) {
     let desk = Desk::open();
     let deaf = tap.mill();
     let worker =
-        deaf.worker("orders").slots(2).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        deaf.worker("orders").concurrency(2).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     soon("it has nothing to do", worker.drained()).await;
     for count in 1..=5 {
         mill.push("orders", "0").await.unwrap();
@@ -94,17 +94,18 @@ pub async fn f13_a_full_block_is_followed_by_the_next_one_and_a_drained_shard_is
     let topic = topic(&mill, "orders", 1).await;
     mill.push_many("orders", numbered(0..50)).await.unwrap();
     tap.is_deaf();
-    // Neither a timer nor a hint tells this worker to look again: it does so because its blocks were full.
-    let still = tap.mill_in(Env::new(Still, SystemDice, TestSpawn));
+    // Neither a timer nor a notification makes this worker read again: it does so because its blocks were
+    // full.
+    let still = tap.mill_in(Env::new(StoppedClock, SystemRng, TestSpawn));
     let desk = Desk::open();
-    let builder = still.worker("orders").slots(2).most_claimed(5).ttl(LONG_TTL).poll(POLL);
+    let builder = still.worker("orders").concurrency(2).max_in_flight(5).ttl(LONG_TTL).poll(POLL);
     let worker = builder.start(desk.seat("one")).await.unwrap();
     desk.ended(50).await;
     assert_eq!(desk.numbers(), (0..50).collect::<Vec<_>>());
     assert!(tap.reads(&topic).len() >= 10, "in blocks of five at most");
 
-    // Now the shard is drained. It comes to rest, and waits, although there is something to find: a worker of another group finds it, and
-    // looks around time and again.
+    // Now the shard is drained. The worker becomes idle and stays so, although there is a new message: a
+    // worker of another group finds it, and polls several times.
     eventually("it is idle", async || worker.state().claimed == 0).await;
     let (other, told) = (place.tap(), Desk::open());
     let attentive = other.mill().worker("orders").group("other").ttl(LONG_TTL).poll(POLL);
@@ -117,7 +118,7 @@ pub async fn f13_a_full_block_is_followed_by_the_next_one_and_a_drained_shard_is
     other.looks_again(&topic).await;
     assert_eq!((tap.reads(&topic).len(), desk.count()), (reads, 50));
     attentive.stop().await;
-    // It would have found it, had it looked.
+    // It would have found the message, had it read.
     tokio::select! {
         () = worker.drained() => {}
         () = desk.ended(51) => {}
@@ -132,18 +133,19 @@ pub async fn q18_idle_waiting_backs_off_with_jitter_and_resets_on_work(on: Subje
     let mill = place.mill().await;
     let topic = topic(&mill, "orders", 1).await;
     tap.is_deaf();
-    let (desk, noting) = (Desk::open(), Noting::default());
-    let idle = tap.mill_in(Env::new(noting.clone(), SystemDice, TestSpawn));
+    let (desk, noting) = (Desk::open(), RecordingClock::default());
+    let idle = tap.mill_in(Env::new(noting.clone(), SystemRng, TestSpawn));
     let poll = Duration::from_millis(1280);
     let worker =
-        idle.worker("orders").slots(1).ttl(LONG_TTL).poll(poll).start(desk.seat("one")).await.unwrap();
-    // What counts is how long it asks to wait: how long that then takes depends on the machine, too. Between two looks for messages it
-    // waits for 40 ms at first, up to a quarter more or less, and then for ever longer; whatever else it waits for takes longer than that.
+        idle.worker("orders").concurrency(1).ttl(LONG_TTL).poll(poll).start(desk.seat("one")).await.unwrap();
+    // The test examines the requested sleeps, since the actual ones depend on the machine. Between two reads
+    // the worker first sleeps 40 ms, give or take a quarter, then longer and longer; all its other sleeps are
+    // longer than that.
     let asked = |from: usize| noting.0.lock().unwrap()[from..].to_vec();
     let is_short = |wait: &Duration| (poll * 3 / 128..=poll * 5 / 128).contains(wait);
     let is_long = |wait: &Duration| (poll * 3 / 16..=poll * 5 / 8).contains(wait);
 
-    // While nothing comes, the reads of the log get ever more seldom.
+    // While nothing comes, reads of the log become rarer.
     eventually("it has backed off", async || asked(0).iter().any(is_long)).await;
     let idle = asked(0);
     let backed_off = idle.iter().position(is_long).unwrap();
@@ -162,7 +164,7 @@ pub async fn q18_idle_waiting_backs_off_with_jitter_and_resets_on_work(on: Subje
     .await;
     worker.stop().await;
 
-    // No two waits are the same, so that many workers do not look in step.
+    // The waits differ, so that many workers do not poll in step.
     let short: Vec<Duration> = asked(0).into_iter().filter(|wait| *wait < poll / 2).collect();
     let odd = short.iter().filter(|wait| wait.as_nanos() % 1_000_000 != 0).count();
     assert!(2 * odd > short.len(), "{short:?}");

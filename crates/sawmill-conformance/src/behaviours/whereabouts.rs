@@ -1,22 +1,24 @@
-//! Where a message is, what waits, which groups there are and who works: what people ask, answered on both engines.
+//! Status questions of operators, on both engines: where a message is, what waits, which groups exist and
+//! which workers run.
 
 use std::time::Duration;
 
-use sawmill::{Context, Delivery, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Since, Standing, Which};
+use sawmill::admin::{LetterSelection, MessageState, ReplayFrom};
+use sawmill::{Context, Delivery, OnFailure, Outcome, Push, RetryPolicy, Sawmill};
 
-use sawmill::shard::shard_of;
+use sawmill::engine::model::shard_of;
 
 use super::both::both;
 use super::desk::Desk;
 use super::support::{LONG_TTL, POLL, Subject, engines, group_is, key_per_shard, soon, topic};
 
-async fn standing(mill: &Sawmill, id: sawmill::MessageId) -> Standing {
-    let mut groups = mill.whereabouts(id).await.unwrap().unwrap().groups;
+async fn message_state(mill: &Sawmill, id: sawmill::MessageId) -> MessageState {
+    let mut groups = mill.admin().show(id).await.unwrap().unwrap().groups;
     assert_eq!(groups.len(), 1, "{groups:?}");
     groups.remove(0).1
 }
 
-/// Never retries by itself within a test, after the first attempt.
+/// Returns a policy whose first retry comes after an hour, which is never within a test.
 fn slow_retries(retries: u32) -> RetryPolicy {
     let hour = Duration::from_secs(3600);
     RetryPolicy::retries(retries).immediate(0).backoff(hour, hour)
@@ -27,7 +29,7 @@ pub async fn q17_a_message_is_followed_from_its_push_to_its_end(on: Subject) {
         topic(&mill, "orders", 2).await;
         let id = mill.push("orders", Push::new("a").key("k")).await.unwrap();
         let later = mill.push("orders", Push::new("b").after(Duration::from_secs(3600))).await.unwrap();
-        let found = mill.whereabouts(id).await.unwrap().unwrap();
+        let found = mill.admin().show(id).await.unwrap().unwrap();
         assert_eq!((found.topic.name.base(), found.message.payload.as_ref()), ("orders", &b"a"[..]));
         assert!(found.groups.is_empty(), "there is no group yet");
 
@@ -36,28 +38,28 @@ pub async fn q17_a_message_is_followed_from_its_push_to_its_end(on: Subject) {
         let worker = builder.start(desk.seat("one")).await.unwrap();
         desk.started(1).await;
         let me = worker.state().id.unwrap();
-        assert_eq!(standing(&mill, id).await, Standing::Claimed { worker: Some(me), failed: 0 });
-        assert_eq!(standing(&mill, later).await, Standing::Scheduled);
-        mill.pause("orders", "default").await.unwrap();
+        assert_eq!(message_state(&mill, id).await, MessageState::Claimed { worker: Some(me), failed: 0 });
+        assert_eq!(message_state(&mill, later).await, MessageState::Scheduled);
+        mill.admin().pause("orders", "default").await.unwrap();
         desk.release_all();
         soon("it is done", worker.drained()).await;
         worker.stop().await;
-        assert_eq!(standing(&mill, id).await, Standing::Done);
+        assert_eq!(message_state(&mill, id).await, MessageState::Done);
         let waits = mill.push("orders", Push::new("c").key("k")).await.unwrap();
-        assert_eq!(standing(&mill, waits).await, Standing::Waiting);
-        assert_eq!(standing(&mill, id).await, Standing::Done);
+        assert_eq!(message_state(&mill, waits).await, MessageState::Waiting);
+        assert_eq!(message_state(&mill, id).await, MessageState::Done);
 
         for id in [waits, later] {
             mill.cancel("orders", id).await.unwrap();
-            assert_eq!(standing(&mill, id).await, Standing::Cancelled);
+            assert_eq!(message_state(&mill, id).await, MessageState::Cancelled);
         }
-        mill.resume("orders", "default").await.unwrap();
+        mill.admin().resume("orders", "default").await.unwrap();
         let worker =
             mill.worker("orders").ttl(LONG_TTL).poll(POLL).start(|_: Context| async {}).await.unwrap();
         group_is(&mill, "orders", "default", "it is skipped", |status| status.cancelled == 1).await;
         worker.stop().await;
-        assert_eq!(standing(&mill, waits).await, Standing::Cancelled);
-        assert!(mill.whereabouts(sawmill::MessageId::from_u128(5)).await.unwrap().is_none());
+        assert_eq!(message_state(&mill, waits).await, MessageState::Cancelled);
+        assert!(mill.admin().show(sawmill::MessageId::from_u128(5)).await.unwrap().is_none());
     }
 }
 
@@ -74,32 +76,34 @@ pub async fn q17_a_failed_message_is_followed_through_its_retries_its_death_and_
         let worker = start(slow_retries(5), |_| Outcome::retry("no paper")).await;
         group_is(&mill, "orders", "default", "it failed", |status| status.retrying == 1).await;
         worker.stop().await;
-        let Standing::Retrying { failed, due, failures, worker } = standing(&mill, id).await else {
+        let MessageState::Retrying { failed, due, failures, worker } = message_state(&mill, id).await else {
             panic!()
         };
         assert_eq!((failed, failures.len(), worker), (1, 1, None));
         assert_eq!(failures[0].error, "no paper");
         assert!(due.is_some());
 
-        // Three copies on: two retries that fail, and the dead letter.
+        // Three appended copies: two failed retries and the dead letter.
         let second = mill.push("orders", Push::new("b").key("k")).await.unwrap();
         let worker = start(quick, |context| Outcome::retry(format!("jam {}", context.attempt()))).await;
         group_is(&mill, "orders", "default", "it is dead", |status| status.dead == 1).await;
         worker.stop().await;
-        let Standing::Dead { reason, failed, failures } = standing(&mill, second).await else { panic!() };
+        let MessageState::Dead { reason, failed, failures } = message_state(&mill, second).await else {
+            panic!()
+        };
         assert_eq!((failed, failures.len()), (3, 3));
         assert!(reason.contains("jam 3"), "{reason}");
 
-        let dead = mill.dead_letters("orders", "default").await.unwrap();
-        dead.resend(Which::Ids(vec![second])).await.unwrap();
-        assert!(matches!(standing(&mill, second).await, Standing::Retrying { failed: 0, .. }));
+        let dead = mill.admin().dead_letters("orders", "default").await.unwrap();
+        dead.retry(LetterSelection::Ids(vec![second])).await.unwrap();
+        assert!(matches!(message_state(&mill, second).await, MessageState::Retrying { failed: 0, .. }));
         let worker = start(slow_retries(5), |_| Outcome::Done).await;
         group_is(&mill, "orders", "default", "it is done", |status| status.done == 1).await;
         worker.stop().await;
-        assert_eq!(standing(&mill, second).await, Standing::Done);
-        assert!(matches!(standing(&mill, id).await, Standing::Retrying { failed: 1, .. }));
+        assert_eq!(message_state(&mill, second).await, MessageState::Done);
+        assert!(matches!(message_state(&mill, id).await, MessageState::Retrying { failed: 1, .. }));
         mill.cancel("orders", id).await.unwrap();
-        assert_eq!(standing(&mill, id).await, Standing::Cancelled);
+        assert_eq!(message_state(&mill, id).await, MessageState::Cancelled);
     }
 }
 
@@ -112,12 +116,12 @@ pub async fn q17_what_was_skipped_or_dropped_is_not_called_done(on: Subject) {
         let id = mill.push("orders", "a").await.unwrap();
         group_is(&mill, "orders", "default", "it is dropped", |status| status.dropped == 1).await;
         worker.stop().await;
-        assert_eq!(standing(&mill, id).await, Standing::Past);
+        assert_eq!(message_state(&mill, id).await, MessageState::Past);
         let skipped = mill.push("orders", "b").await.unwrap();
-        mill.seek("orders", "default", Since::Now).await.unwrap();
-        assert_eq!(standing(&mill, skipped).await, Standing::Past);
-        mill.seek("orders", "default", Since::Start).await.unwrap();
-        assert_eq!(standing(&mill, skipped).await, Standing::Waiting);
+        mill.admin().replay("orders", "default", ReplayFrom::Now).await.unwrap();
+        assert_eq!(message_state(&mill, skipped).await, MessageState::Past);
+        mill.admin().replay("orders", "default", ReplayFrom::Start).await.unwrap();
+        assert_eq!(message_state(&mill, skipped).await, MessageState::Waiting);
     }
 }
 
@@ -131,10 +135,10 @@ pub async fn q17_a_dead_letter_is_found_when_its_message_is_gone(on: Subject) {
         group_is(&mill, "orders", "default", "it is dead", |status| status.dead == 1).await;
         worker.stop().await;
         store.clock.move_on(Duration::from_secs(3 * 86_400));
-        assert_eq!(mill.trim("orders").await.unwrap(), 1, "{}", store.engine);
-        let found = mill.whereabouts(id).await.unwrap().unwrap();
+        assert_eq!(mill.admin().trim("orders").await.unwrap(), 1, "{}", store.engine);
+        let found = mill.admin().show(id).await.unwrap().unwrap();
         assert_eq!(found.message.origin(), id);
-        assert!(matches!(&found.groups[..], [(_, Standing::Dead { .. })]), "{:?}", found.groups);
+        assert!(matches!(&found.groups[..], [(_, MessageState::Dead { .. })]), "{:?}", found.groups);
     }
 }
 
@@ -148,7 +152,7 @@ pub async fn what_waits_is_seen_and_stays(on: Subject) {
         mill.push("orders", Push::new("later").after(Duration::from_secs(3600))).await.unwrap();
         mill.cancel("orders", ids[0]).await.unwrap();
         let peek = async |limit| -> Vec<_> {
-            let messages = mill.peek("orders", "default", limit).await.unwrap();
+            let messages = mill.admin().peek("orders", "default", limit).await.unwrap();
             messages.into_iter().map(|message| message.id).collect()
         };
         assert_eq!(peek(100).await, ids[1..], "not what was cancelled, and not what is not due");
@@ -159,7 +163,11 @@ pub async fn what_waits_is_seen_and_stays(on: Subject) {
         soon("all is done", worker.drained()).await;
         worker.stop().await;
         assert!(peek(100).await.is_empty());
-        assert_eq!(mill.peek("orders", "other", 100).await.unwrap().len(), 8, "a group that is to come");
+        assert_eq!(
+            mill.admin().peek("orders", "other", 100).await.unwrap().len(),
+            8,
+            "a group that is to come"
+        );
     }
 }
 
@@ -167,31 +175,32 @@ pub async fn groups_and_workers_are_listed_with_what_they_hold(on: Subject) {
     for (mill, _place) in engines(on).await {
         topic(&mill, "orders", 2).await;
         topic(&mill, "mails", 2).await;
-        assert!(mill.groups("orders").await.unwrap().is_empty());
-        mill.pause("orders", "waiting").await.unwrap();
+        assert!(mill.admin().groups("orders").await.unwrap().is_empty());
+        mill.admin().pause("orders", "waiting").await.unwrap();
         let desk = Desk::closed();
-        let builder = mill.worker_for(["orders", "mails"]).group("press").name("one").slots(3).ttl(LONG_TTL);
+        let builder =
+            mill.worker_for(["orders", "mails"]).group("press").name("one").concurrency(3).ttl(LONG_TTL);
         let worker = builder.start(desk.seat("one")).await.unwrap();
         let other = mill.worker("mails").group("other").start(|_: Context| async {}).await.unwrap();
         mill.push_many("orders", ["a", "b", "c"]).await.unwrap();
         desk.started(3).await;
-        let names = |groups: Vec<sawmill::GroupName>| -> Vec<String> {
+        let names = |groups: Vec<sawmill::engine::model::GroupName>| -> Vec<String> {
             groups.iter().map(ToString::to_string).collect()
         };
-        assert_eq!(names(mill.groups("orders").await.unwrap()), ["press", "waiting"]);
-        assert_eq!(names(mill.groups("mails").await.unwrap()), ["other", "press"]);
-        let members = mill.all_members().await.unwrap();
+        assert_eq!(names(mill.admin().groups("orders").await.unwrap()), ["press", "waiting"]);
+        assert_eq!(names(mill.admin().groups("mails").await.unwrap()), ["other", "press"]);
+        let members = mill.admin().all_workers().await.unwrap();
         let seen: Vec<_> = members.iter().map(|m| (m.group.to_string(), m.slots, m.claimed)).collect();
         assert_eq!(seen[1], ("press".to_owned(), 3, 3), "{seen:?}");
         assert_eq!((seen[0].0.as_str(), seen[0].2, seen.len()), ("other", 0, 2));
         assert_eq!(members[1].topics, ["mails", "orders"]);
         assert_eq!(members[1].ttl, LONG_TTL);
         assert!(members[1].last_beat.is_some());
-        assert_eq!(mill.members("press").await.unwrap()[0].id, members[1].id);
+        assert_eq!(mill.admin().workers("press").await.unwrap()[0].id, members[1].id);
         desk.release_all();
         soon("all is done", worker.drained()).await;
         worker.stop().await;
         other.stop().await;
-        assert!(mill.all_members().await.unwrap().is_empty());
+        assert!(mill.admin().all_workers().await.unwrap().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! A child process: opens the store, works or pushes, and records what it does. It ends when it is told to stop, or
+//! A child process: opens the store, works or pushes, and records its events. It ends when told to stop, or
 //! when the test that started it is gone.
 
 use std::fs;
@@ -6,18 +6,19 @@ use std::io::BufRead;
 use std::thread;
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::{Context, Event, Push, Sawmill, Worker};
+use sawmill::engine::runtime::Env;
+use sawmill::telemetry::Event;
+use sawmill::{Context, Push, Sawmill, Worker};
 use tokio::sync::oneshot;
 
 use super::job::{GROUP, Job, Role, TOPIC, open};
 use super::record::{self, Record};
 use crate::behaviours::Subject;
 
-/// What the test writes to a child's standard input to end it.
+/// Written to a child's standard input to stop it.
 pub const STOP: &str = "stop";
 
-/// Does the job of this process, if it is a child.
+/// Runs the job of this process, if it is a child.
 pub fn run_job(on: Subject) {
     if let Some(job) = Job::of_this_process() {
         run(on, &job);
@@ -36,7 +37,7 @@ fn run(on: Subject, job: &Job) {
     });
 }
 
-/// Completes when the child is told to stop. A test that is gone closes the input, and that ends the process.
+/// Completes when the child is told to stop. If the test is gone, the input closes and the process exits.
 fn listen() -> oneshot::Receiver<()> {
     let (tell, told) = oneshot::channel();
     thread::spawn(move || {
@@ -70,7 +71,7 @@ async fn work(on: Subject, job: &Job, told: oneshot::Receiver<()>) {
     fs::write(job.folder.join(format!("{}.counts", job.name)), report).unwrap();
 }
 
-/// Records whom the workers of this process declare dead, and which of them find themselves declared dead.
+/// Records which workers this process declares dead, and which of its own find themselves declared dead.
 fn record_deaths(job: &Job, mill: &Sawmill) {
     let (record, mut events) = (Record::open(&job.folder, &format!("{}-deaths", job.name)), mill.events());
     Env::system().spawn(async move {
@@ -82,16 +83,21 @@ fn record_deaths(job: &Job, mill: &Sawmill) {
     });
 }
 
-/// Starts a worker whose handler records when it starts and when it ends.
+/// Starts a worker whose handler records its start and end.
 async fn start(job: &Job, mill: &Sawmill, name: String) -> Worker {
     let record = Record::open(&job.folder, &name);
-    let mut builder =
-        mill.worker(TOPIC).group(GROUP).name(&name).slots(job.slots).ttl(job.ttl).delivery(job.delivery);
+    let mut builder = mill
+        .worker(TOPIC)
+        .group(GROUP)
+        .name(&name)
+        .concurrency(job.slots)
+        .ttl(job.ttl)
+        .delivery(job.delivery);
     if job.ordered {
         builder = builder.ordered();
     }
-    if let Some(most) = job.most_claimed {
-        builder = builder.most_claimed(most);
+    if let Some(most) = job.max_in_flight {
+        builder = builder.max_in_flight(most);
     }
     if job.journal {
         builder = builder.journal(job.folder.join(format!("{name}.journal")));
@@ -114,7 +120,7 @@ async fn start(job: &Job, mill: &Sawmill, name: String) -> Worker {
     builder.start(handler).await.unwrap()
 }
 
-/// Pushes as fast as it is acknowledged, several at a time and one at a time in turn, and works what is there.
+/// Pushes at full speed, in batches of changing size, and handles the messages.
 async fn push_and_work(on: Subject, job: &Job) {
     let mill = open(on, &job.folder).await;
     mill.create_topic(TOPIC).await.unwrap();
@@ -126,12 +132,12 @@ async fn push_and_work(on: Subject, job: &Job) {
         for id in mill.push_many(TOPIC, batch).await.unwrap() {
             record.pushed(id, None);
         }
-        // Its worker and the disk are to get their turn.
+        // Leaves time for its worker and the disk.
         Env::system().sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Waits without giving the processor away, so that all children open at the same moment.
+/// Spins without yielding the processor, so that all children open at the same moment.
 async fn open_at(on: Subject, job: &Job, at: u64) {
     while record::now() < at {
         std::hint::spin_loop();

@@ -1,4 +1,4 @@
-//! The test's side: starts children, does to them what the test is about, and waits for what must come of it.
+//! The parent's side: starts children, kills or suspends them, and waits for the expected results.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,23 +8,23 @@ use std::sync::RwLock;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use sawmill::env::Env;
-use sawmill::topic::TopicSpec;
-use sawmill::{DeadLetter, GroupStatus, Push, Sawmill};
+use sawmill::admin::{DeadLetter, GroupStatus};
+use sawmill::engine::runtime::Env;
+use sawmill::{Push, Sawmill, TopicSpec};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use super::child::STOP;
-use super::job::{GROUP, Job, TOPIC, VARIABLE, appoint};
+use super::job::{GROUP, Job, TOPIC, VARIABLE, write_store_address};
 use super::record::{self, Record};
 use crate::behaviours::{Place, Subject};
 use crate::history::{Event, History, Recorded};
 use crate::waits::{left, timeout_message};
 
-/// Tests that measure run alone; the others may run beside each other.
+/// Tests that measure run alone; the others may run in parallel.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// Runs a test beside others.
+/// Runs a test in parallel with others.
 pub fn play(test: impl Future<Output = ()>) {
     let _shared = MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     block_on(test);
@@ -41,31 +41,31 @@ fn block_on(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
-/// A store and a folder with records, and the children at work on it. All of them are gone when it is dropped.
+/// A store, a folder with records, and the children that work on it. Dropping it removes all of them.
 pub struct Crew {
-    children: Vec<Hand>,
+    children: Vec<ChildProcess>,
     folder: TempDir,
     place: Place,
-    /// Looks who is there.
+    /// An opening of the store to list the members.
     watcher: OnceCell<Sawmill>,
     pub record: Record,
 }
 
 /// A child process.
-struct Hand {
+struct ChildProcess {
     name: String,
     process: Child,
 }
 
-impl Hand {
+impl ChildProcess {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 }
 
-impl Drop for Hand {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
-        // A child that has ended and was waited for has no id any more; `kill` knows that.
+        // A child that was waited for has no id any more; `kill` handles that.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -76,11 +76,11 @@ impl Crew {
         let folder = tempfile::tempdir().unwrap();
         let record = Record::open(folder.path(), "test");
         let place = on.place();
-        appoint(folder.path(), &place);
+        write_store_address(folder.path(), &place);
         Self { children: Vec::new(), folder, place, watcher: OnceCell::new(), record }
     }
 
-    /// The URL of the store.
+    /// Returns the URL of the store.
     pub fn url(&self) -> String {
         self.place.url()
     }
@@ -89,12 +89,12 @@ impl Crew {
         self.folder.path()
     }
 
-    /// The store, opened by the test itself.
+    /// Opens the store for the test itself.
     pub async fn open(&self) -> Sawmill {
         self.place.mill().await
     }
 
-    /// The store with the topic that all work on.
+    /// Opens the store, and creates the topic that all work on.
     pub async fn open_with_topic(&self, shards: u16) -> Sawmill {
         let mill = self.open().await;
         let spec = TopicSpec { shards, ..TopicSpec::new(TOPIC.parse().unwrap()) };
@@ -102,7 +102,7 @@ impl Crew {
         mill
     }
 
-    /// Pushes so many messages, `each` at a time, the keys in turn; none have keys if there are none.
+    /// Pushes `count` messages, `each` at a time, with the keys in turn; without keys if `keys` is 0.
     pub async fn push(&self, mill: &Sawmill, count: usize, each: usize, keys: usize) {
         let key = |nth: usize| (keys > 0).then(|| format!("key{}", nth % keys));
         for first in (0..count).step_by(each) {
@@ -127,10 +127,10 @@ impl Crew {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        self.children.push(Hand { name: job.name.clone(), process });
+        self.children.push(ChildProcess { name: job.name.clone(), process });
     }
 
-    fn child(&mut self, name: &str) -> &mut Hand {
+    fn child(&mut self, name: &str) -> &mut ChildProcess {
         self.children.iter_mut().find(|child| child.name == name).unwrap()
     }
 
@@ -144,8 +144,8 @@ impl Crew {
         at
     }
 
-    /// Makes a child stand still, and not in the middle of a transaction: nobody could write to a file as long as its
-    /// writer stands still, and it is not that which is tested. Returns when.
+    /// Suspends a child, but not within a transaction: a suspended writer would block all others, which is
+    /// not what is tested. Returns when.
     pub async fn freeze(&mut self, name: &str) -> u64 {
         for _ in 0..20 {
             let at = self.record.note(Event::WorkerFrozen { worker: name.to_owned() });
@@ -162,7 +162,7 @@ impl Crew {
         panic!("test timed out: {name} stands still outside of a transaction");
     }
 
-    /// Waits until the others have declared this child dead, and at least so long.
+    /// Waits until the others have declared this child dead, and at least this long.
     pub async fn declared_dead(&self, name: &str, at_least: Duration) {
         Env::system().sleep(at_least).await;
         let declared = async {
@@ -173,14 +173,14 @@ impl Crew {
         soon(&format!("that {name} is declared dead"), declared).await;
     }
 
-    /// Lets a child that stands still go on; returns when.
+    /// Resumes a suspended child; returns when.
     pub fn thaw(&mut self, name: &str) -> u64 {
         let at = record::now();
         self.child(name).signal(Signal::CONT);
         at
     }
 
-    /// Tells all children to stop and waits until they have.
+    /// Tells all children to stop, and waits until they have.
     pub async fn stop(&mut self) {
         for child in &mut self.children {
             let input = child.process.stdin.as_mut().unwrap();
@@ -189,7 +189,7 @@ impl Crew {
         self.ended().await;
     }
 
-    /// Waits until all children have ended, and none in trouble.
+    /// Waits until all children have ended successfully.
     pub async fn ended(&mut self) {
         for mut child in std::mem::take(&mut self.children) {
             let ended = async {
@@ -205,7 +205,7 @@ impl Crew {
         }
     }
 
-    /// What children that were stopped have counted.
+    /// Returns the counts of children that were stopped.
     pub fn counts(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder().join(format!("{name}.counts"))).unwrap()
     }
@@ -214,32 +214,32 @@ impl Crew {
         record::read_all(self.folder())
     }
 
-    /// Waits until the records say so.
+    /// Waits until the records satisfy the condition.
     pub async fn until(&self, what: &str, happened: impl Fn(&History) -> bool) {
         let seen = async {
             while !happened(&self.history()) {
                 Env::system().sleep(Duration::from_millis(10)).await;
             }
         };
-        if Env::system().within(PATIENCE, seen).await.is_none() {
+        if Env::system().within(MAX_WAIT, seen).await.is_none() {
             let mill = self.watcher.get_or_init(|| self.open()).await;
             let said = timeout_message(what, mill, TOPIC, GROUP, async || self.missing(mill).await).await;
             panic!("{said}; finished: {:?}", finished_by(&self.history()));
         }
     }
 
-    /// Waits until nothing is left to be done, and says where the group stands then.
+    /// Waits until nothing is left to do, and returns the group's status.
     pub async fn drained(&self, mill: &Sawmill) -> GroupStatus {
         let drained = async {
             loop {
-                let status = mill.status(TOPIC, GROUP).await.unwrap();
+                let status = mill.admin().status(TOPIC, GROUP).await.unwrap();
                 if left(&status) == 0 {
                     return status;
                 }
                 Env::system().sleep(Duration::from_millis(20)).await;
             }
         };
-        match Env::system().within(PATIENCE, drained).await {
+        match Env::system().within(MAX_WAIT, drained).await {
             Some(status) => status,
             None => {
                 let (what, missing) = ("everything is done", async || self.missing(mill).await);
@@ -248,9 +248,9 @@ impl Crew {
         }
     }
 
-    /// How many messages were pushed, and were neither finished nor given up.
+    /// Returns how many pushed messages were neither finished nor given up.
     async fn missing(&self, mill: &Sawmill) -> usize {
-        let letters = mill.dead_letters(TOPIC, GROUP).await.unwrap().list(usize::MAX).await.unwrap();
+        let letters = mill.admin().dead_letters(TOPIC, GROUP).await.unwrap().list(usize::MAX).await.unwrap();
         let dead = |letter: &DeadLetter| Recorded { at: u64::MAX, event: Event::Dead { id: letter.id() } };
         let events =
             self.history().events().iter().cloned().chain(letters.iter().map(dead)).collect::<Vec<_>>();
@@ -269,19 +269,19 @@ impl Crew {
         }
     }
 
-    /// The names of the members of the group.
+    /// Returns the names of the members of the group.
     pub async fn members(&self) -> Vec<String> {
         let mill = self.watcher.get_or_init(|| self.open()).await;
-        mill.members(GROUP).await.unwrap().iter().map(|member| member.id.to_string()).collect()
+        mill.admin().workers(GROUP).await.unwrap().iter().map(|member| member.id.to_string()).collect()
     }
 
-    /// True if a worker of this child is a member of the group.
+    /// Returns true if a worker of this child is a member of the group.
     pub async fn is_member(&self, name: &str) -> bool {
         self.members().await.iter().any(|member| member.rsplit_once('-').is_some_and(|(own, _)| own == name))
     }
 }
 
-/// How many messages each worker has finished.
+/// Returns how many messages each worker has finished.
 pub fn finished_by(history: &History) -> BTreeMap<String, usize> {
     let mut finished = BTreeMap::new();
     for recorded in history.events() {
@@ -292,11 +292,11 @@ pub fn finished_by(history: &History) -> BTreeMap<String, usize> {
     finished
 }
 
-/// How long to wait for what must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait for an expected event.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Waits for what must happen soon.
+/// Waits for an expected event.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let done = Env::system().within(PATIENCE, future).await;
+    let done = Env::system().within(MAX_WAIT, future).await;
     done.unwrap_or_else(|| panic!("test timed out: {what}"))
 }

@@ -1,26 +1,27 @@
-//! How often a message is run when processes join, are killed, and stand still.
+//! How often a message runs when processes join, are killed and are suspended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::behaviours::Subject;
 use crate::history::{Event, History, Recorded};
-use sawmill::{Delivery, MessageId, Sawmill, Which};
+use sawmill::admin::LetterSelection;
+use sawmill::{Delivery, MessageId, Sawmill};
 
 use super::crew::{Crew, finished_by, play};
 use super::job::{GROUP, Job, TOPIC};
 use super::record::{assert_beats_are_in_time, assert_none};
 
 const MESSAGES: usize = 1_500;
-/// The most that one process may have claimed, and so the most that its death may lose.
-const MOST_CLAIMED: usize = 10;
+/// The most messages that one process may claim, and so the most that its death may lose.
+const MAX_CLAIMED: usize = 10;
 
 pub fn g7_at_most_once_no_message_is_started_twice_whatever_happens_to_processes(on: Subject) {
     play(async {
         let (mut crew, mill) = live_through_it(on, Delivery::AtMostOnce).await;
         let status = crew.drained(&mill).await;
         assert_eq!(status.done + status.dead, MESSAGES as u64, "{status:?}");
-        let letters = mill.dead_letters(TOPIC, GROUP).await.unwrap();
+        let letters = mill.admin().dead_letters(TOPIC, GROUP).await.unwrap();
         let lost = letters.list(usize::MAX).await.unwrap();
         assert_eq!(lost.len() as u64, status.dead);
         assert!(lost.iter().all(|letter| letter.reason().starts_with("lost")), "{:?}", lost.first());
@@ -32,10 +33,10 @@ pub fn g7_at_most_once_no_message_is_started_twice_whatever_happens_to_processes
         assert_none("invented", &history.check_nothing_invented());
         assert_none("started twice", &history.check_at_most_once());
         assert_beats_are_in_time(&history);
-        assert!(lost.len() <= 2 * MOST_CLAIMED, "g10: {} were lost", lost.len());
+        assert!(lost.len() <= 2 * MAX_CLAIMED, "g10: {} were lost", lost.len());
 
-        // A person decides that they are to be run after all.
-        assert_eq!(letters.resend(Which::All).await.unwrap(), lost.len());
+        // An operator decides to run them after all.
+        assert_eq!(letters.retry(LetterSelection::All).await.unwrap(), lost.len());
         let status = crew.drained(&mill).await;
         assert_eq!(status.done + status.dead, MESSAGES as u64, "{status:?}");
         crew.stop().await;
@@ -75,13 +76,13 @@ pub fn at_least_once_nothing_is_lost_and_nothing_is_repeated_without_need(on: Su
     });
 }
 
-/// Three processes work; two more join, one is killed, one stands still beyond the TTL and goes on.
+/// Three processes work; two more join, one is killed, one is suspended beyond the TTL and resumed.
 async fn live_through_it(on: Subject, delivery: Delivery) -> (Crew, Sawmill) {
     let mut crew = Crew::new(on);
     let mill = crew.open_with_topic(16).await;
     let job = Job {
         delivery,
-        most_claimed: (delivery == Delivery::AtMostOnce).then_some(MOST_CLAIMED),
+        max_in_flight: (delivery == Delivery::AtMostOnce).then_some(MAX_CLAIMED),
         work: Duration::from_millis(40),
         ..Job::new("", crew.folder())
     };
@@ -107,7 +108,7 @@ fn finished(history: &History) -> usize {
     finished_by(history).values().sum()
 }
 
-/// How often each message was started.
+/// Returns how often each message was started.
 fn starts(history: &History) -> BTreeMap<MessageId, usize> {
     let mut starts = BTreeMap::new();
     for recorded in history.events() {

@@ -1,4 +1,4 @@
-//! What a child process is to do, handed over in its environment.
+//! The job of a child process, passed in its environment.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,26 +18,26 @@ pub const GROUP: &str = "crew";
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     pub role: Role,
-    /// What the child is called in the records, and how the ids of its workers begin.
+    /// The child's name in the records, and the prefix of its workers' ids.
     pub name: String,
-    /// Where the records are, and the name of the store.
+    /// The folder of the records and of the store's address.
     pub folder: PathBuf,
     pub ordered: bool,
     pub delivery: Delivery,
-    /// How many workers it starts, each with so many slots.
+    /// The number of workers, and the slots of each.
     pub workers: usize,
     pub slots: usize,
-    pub most_claimed: Option<usize>,
+    pub max_in_flight: Option<usize>,
     pub ttl: Duration,
-    /// How long a handler works.
+    /// How long a handler runs.
     pub work: Duration,
-    /// The payload of a message with which it never ends.
+    /// The payload of the message on which the handler never ends.
     pub stuck: Option<String>,
     /// Whether it keeps a journal.
     pub journal: bool,
 }
 
-/// What kind of child it is.
+/// The kind of child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// Works until it is told to stop.
@@ -49,7 +49,7 @@ pub enum Role {
 }
 
 impl Job {
-    /// A worker in this folder with settings that suit most tests.
+    /// Makes a worker's job in this folder, with settings that suit most tests.
     pub fn new(name: &str, folder: &Path) -> Self {
         Self {
             role: Role::Worker,
@@ -59,8 +59,8 @@ impl Job {
             delivery: Delivery::AtLeastOnce,
             workers: 1,
             slots: 4,
-            most_claimed: None,
-            // Several processes on few cores: a beat may be late.
+            max_in_flight: None,
+            // Several processes on few cores: a heartbeat may be late.
             ttl: Duration::from_secs(5),
             work: Duration::from_millis(20),
             stuck: None,
@@ -68,23 +68,23 @@ impl Job {
         }
     }
 
-    /// The job of this process, if it is a child.
+    /// Returns the job of this process, if it is a child.
     pub fn of_this_process() -> Option<Self> {
         let text = std::env::var(VARIABLE).ok()?;
         Some(serde_json::from_str(&text).unwrap())
     }
 }
 
-/// The file in the folder that says which store all of them work on: its namespace and its URL.
+/// The file in the folder with the namespace and URL of the shared store.
 const STORE: &str = "store";
 
-/// Says in this folder that this is the store to work on.
-pub(super) fn appoint(folder: &Path, place: &Place) {
+/// Writes the store's address to this folder.
+pub(super) fn write_store_address(folder: &Path, place: &Place) {
     let text = format!("{} {}", place.store.namespace().as_str(), place.url());
     std::fs::write(folder.join(STORE), text).unwrap();
 }
 
-/// Opens the store on which the processes of this folder work.
+/// Opens the store that the processes of this folder share.
 pub(super) async fn open(on: Subject, folder: &Path) -> Sawmill {
     let text = std::fs::read_to_string(folder.join(STORE)).unwrap();
     let (namespace, url) = text.split_once(' ').unwrap();

@@ -1,11 +1,13 @@
-//! What a killed at-most-once worker had claimed: with a journal, its next life runs what was not started.
+//! The claims of a killed at-most-once worker: with a journal, its next incarnation runs the messages that
+//! were not started.
 
 use std::time::Duration;
 
 use crate::behaviours::Subject;
 use crate::history::{Event, History, Recorded};
-use sawmill::env::Env;
-use sawmill::{DeadLetter, Delivery, MessageId, Sawmill};
+use sawmill::admin::DeadLetter;
+use sawmill::engine::runtime::Env;
+use sawmill::{Delivery, MessageId, Sawmill};
 
 use super::crew::{Crew, play, soon};
 use super::job::{GROUP, Job, TOPIC};
@@ -16,7 +18,7 @@ const SLOTS: usize = 30;
 
 pub fn g16_a_killed_process_that_is_started_again_runs_what_it_had_claimed_and_not_started(on: Subject) {
     play(async {
-        // So long a TTL that nobody could have waited for it.
+        // The TTL is too long to wait for.
         let (mut crew, mill, job, claimed) = killed(on, true, Duration::from_secs(600)).await;
         crew.start(&Job { stuck: None, ..job });
         let status = crew.drained(&mill).await;
@@ -44,12 +46,12 @@ pub fn g16_without_a_journal_a_killed_process_loses_all_it_had_claimed(on: Subje
     });
 }
 
-/// A process that is killed while it is stuck, with many messages claimed behind the one that it runs. Returns
-/// how many were claimed and not done.
+/// Kills a process that is stuck on a message and has claimed many more behind it. Returns how many were
+/// claimed and not done.
 async fn killed(on: Subject, journal: bool, ttl: Duration) -> (Crew, Sawmill, Job, u64) {
     let mut crew = Crew::new(on);
     let mill = crew.open_with_topic(4).await;
-    // All of one key: they wait in line behind the one that is stuck, and a worker with idle slots takes more of them.
+    // All have one key: they wait behind the stuck one, and a worker with idle slots claims more of them.
     crew.push(&mill, MESSAGES, 100, 1).await;
     let job = Job {
         delivery: Delivery::AtMostOnce,
@@ -65,7 +67,7 @@ async fn killed(on: Subject, journal: bool, ttl: Duration) -> (Crew, Sawmill, Jo
     crew.until("that it is stuck", |history| started(history).contains(&stuck)).await;
     soon("that it has reported what is done, and has more in hand", async {
         loop {
-            let status = mill.status(TOPIC, GROUP).await.unwrap();
+            let status = mill.admin().status(TOPIC, GROUP).await.unwrap();
             assert_none("started twice", &crew.history().check_at_most_once());
             if status.done + 1 == started(&crew.history()).len() as u64 && status.claimed > SLOTS as u64 {
                 return;
@@ -75,15 +77,15 @@ async fn killed(on: Subject, journal: bool, ttl: Duration) -> (Crew, Sawmill, Jo
     })
     .await;
     crew.kill("w1");
-    let claimed = mill.status(TOPIC, GROUP).await.unwrap().claimed;
+    let claimed = mill.admin().status(TOPIC, GROUP).await.unwrap().claimed;
     (crew, mill, job, claimed)
 }
 
 async fn lost(mill: &Sawmill) -> Vec<DeadLetter> {
-    mill.dead_letters(TOPIC, GROUP).await.unwrap().list(usize::MAX).await.unwrap()
+    mill.admin().dead_letters(TOPIC, GROUP).await.unwrap().list(usize::MAX).await.unwrap()
 }
 
-/// The messages in the order in which they were pushed.
+/// Returns the messages in the order of their pushes.
 fn pushed(history: &History) -> Vec<MessageId> {
     let id = |recorded: &Recorded| match &recorded.event {
         Event::Pushed { id, .. } => Some(*id),

@@ -1,8 +1,8 @@
-//! Real processes on one store, and what really happens to processes: they are killed, and they stand still. What the children did is
-//! read from their own records and held against what must always hold.
+//! Trials with real processes on one store, which are killed and suspended. The children's records are
+//! checked against the promises.
 //!
-//! [`processes!`](crate::processes!) makes a test of each trial. The test program starts itself anew for each child; see [`child`] and
-//! [`crew`].
+//! [`processes!`](crate::processes!) makes a test of each trial. The test program starts itself for each
+//! child; see [`child`] and [`crew`].
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 #![allow(missing_docs, reason = "the name of a test says what it shows")]
 

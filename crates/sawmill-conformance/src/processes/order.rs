@@ -1,4 +1,4 @@
-//! Order per key, across processes of which one is killed and one stands still.
+//! Order per key, across processes of which one is killed and one is suspended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -54,18 +54,20 @@ pub fn f5_a_message_waits_for_the_one_before_it_across_processes_that_die_and_st
     });
 }
 
-/// Who stood still, and when it went on.
+/// The suspended worker, and when it was resumed.
 struct Thaw<'a> {
     worker: &'a str,
     at: u64,
 }
 
-/// A process can be stopped between its last look at the clock and the first word of its handler: so many starts may
-/// appear only after it has gone on, one for each of its threads. Others have taken these messages over, and start them, too.
-const STRAGGLERS: usize = 2;
+/// A process can be suspended between its last look at the clock and the first statement of its handler. So
+/// one start per thread may appear after it was resumed, although others have taken these messages over and
+/// start them too.
+const MAX_LATE_STARTS: usize = 2;
 
-/// Per key: the first starts follow the order of the pushes, each after the one before was finished; and no two handlers
-/// run at the same time, unless the worker of the first was killed or stood still before the second was started.
+/// Per key: the first starts follow the order of the pushes, each after the previous message was finished;
+/// and no two handlers run at the same time, unless the first one's worker was killed or suspended before the
+/// second started.
 fn check_order(history: &History, thaw: &Thaw<'_>) -> Vec<String> {
     let mut before: BTreeMap<MessageId, Option<MessageId>> = BTreeMap::new();
     let mut last: BTreeMap<&str, MessageId> = BTreeMap::new();
@@ -83,13 +85,13 @@ fn check_order(history: &History, thaw: &Thaw<'_>) -> Vec<String> {
     let mut finished: BTreeSet<MessageId> = BTreeSet::new();
     let mut running: BTreeMap<&str, Vec<(MessageId, &str)>> = BTreeMap::new();
     let mut fallen: BTreeSet<&str> = BTreeSet::new();
-    let mut stragglers = 0;
+    let mut late_starts = 0;
     for recorded in history.events() {
         match &recorded.event {
             Event::Started { id, key: Some(key), worker, .. } => {
                 let late = worker == thaw.worker && recorded.at >= thaw.at && started_by_others.contains(id);
-                if late && stragglers < STRAGGLERS {
-                    stragglers += 1;
+                if late && late_starts < MAX_LATE_STARTS {
+                    late_starts += 1;
                     continue;
                 }
                 if let Some(before) = before[id].filter(|before| !finished.contains(before)) {
@@ -120,7 +122,7 @@ mod tests {
 
     const THAW: Thaw<'_> = Thaw { worker: "w2", at: 50 };
 
-    /// Two messages of one key; the first was started by w2, which then stood still, and was done by w3.
+    /// Two messages of one key; the first was started by w2, which was then suspended, and was done by w3.
     fn history(rest: &str) -> History {
         let (a, b) = ("01J0000000000000000000000A", "01J0000000000000000000000B");
         let before = format!(

@@ -1,5 +1,5 @@
-//! Records of what happened: a file per process, to which each event is appended with one call, so that what a killed
-//! process wrote is there.
+//! Records of events: one file per process. Each event is appended with one call, so the events of a killed
+//! process survive.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -7,13 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::history::{Event, History, Recorded};
-use sawmill::clock::{Clock, Moment, SystemClock};
-use sawmill::{Context, MessageId, WorkerId};
+use sawmill::engine::model::WorkerId;
+use sawmill::engine::runtime::{Clock, Moment, SystemClock};
+use sawmill::{Context, MessageId};
 
-/// How the names of record files end.
+/// The extension of record files.
 const SUFFIX: &str = "events";
 
-/// Nanoseconds on the steady clock, which all processes of the machine share.
+/// Returns nanoseconds on the steady clock, which all processes of the machine share.
 pub fn now() -> u64 {
     SystemClock.now().since(Moment::default()).as_nanos() as u64
 }
@@ -25,13 +26,13 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record that is called so, in this folder.
+    /// Opens the record with this name in the folder.
     pub fn open(folder: &Path, name: &str) -> Self {
         let path = folder.join(format!("{name}.{SUFFIX}"));
         Self { file: Arc::new(OpenOptions::new().create(true).append(true).open(path).unwrap()) }
     }
 
-    /// Notes that this happens now; returns when.
+    /// Records that this happens now; returns when.
     pub fn note(&self, event: Event) -> u64 {
         let at = now();
         let line = format!("{}\n", Recorded { at, event });
@@ -58,7 +59,7 @@ impl Record {
     }
 }
 
-/// What all records in this folder say together.
+/// Reads all records of a folder as one history.
 pub fn read_all(folder: &Path) -> History {
     let mut texts = Vec::new();
     for file in fs::read_dir(folder).unwrap() {
@@ -76,9 +77,10 @@ pub fn assert_none(what: &str, violations: &[String]) {
     assert!(violations.is_empty(), "{what}: {} violations:\n{}", violations.len(), some.join("\n"));
 }
 
-/// Panics if somebody was declared dead who was neither killed nor stopped: a beat was late, because the machine is busy. What that may
-/// bring about (messages that run again, or are given up) is checked after this, and what must never be is checked before.
+/// Panics if a worker was declared dead that was neither killed nor suspended: the machine is busy and a
+/// heartbeat was late. Checks that a late heartbeat may break (repeated or given-up messages) come after
+/// this, unconditional checks before.
 pub fn assert_beats_are_in_time(history: &History) {
     let deaths = history.check_deaths_have_a_reason();
-    assert!(deaths.is_empty(), "test timed out: the next beat of a worker that lives: {}", deaths.join("; "));
+    assert!(deaths.is_empty(), "test timed out: the next heartbeat of a live worker: {}", deaths.join("; "));
 }

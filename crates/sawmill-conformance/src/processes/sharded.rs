@@ -12,19 +12,20 @@ use super::record::{assert_beats_are_in_time, assert_none};
 
 const SHARDS: u16 = 6;
 const KEYS: usize = 24;
-/// How long after the TTL a shard goes on at the latest.
+/// The latest time after the TTL at which work on a shard must resume.
 const GRACE: Duration = Duration::from_secs(5);
 
 fn job(crew: &Crew) -> Job {
     Job {
         ordered: true,
         work: Duration::from_millis(40),
-        most_claimed: Some(20),
+        max_in_flight: Some(20),
         ..Job::new("", crew.folder())
     }
 }
 
-/// The longest time in which nothing of a shard was started though something was there, from `since` on.
+/// Returns the longest time from `since` on in which nothing of a shard was started though messages were
+/// left.
 fn longest_pause(on: Subject, history: &History, since: u64) -> Duration {
     let mut keys = BTreeMap::new();
     for recorded in history.events() {
@@ -52,7 +53,7 @@ fn check(history: &History) {
     assert_none("started again without need", &history.check_second_starts_have_a_reason());
 }
 
-/// Who was the last to start something.
+/// Returns the worker that started something last.
 fn last_started(history: &History) -> Option<String> {
     let worker = |event: &Event| match event {
         Event::Started { worker, .. } => Some(worker.clone()),
@@ -61,7 +62,7 @@ fn last_started(history: &History) -> Option<String> {
     history.events().iter().rev().find_map(|recorded| worker(&recorded.event))
 }
 
-/// So many workers; one of them stands still for longer than its TTL, if there are others.
+/// Runs this many workers; one of them is suspended for longer than its TTL, if there are others.
 async fn spread(on: Subject, workers: usize, messages: usize) {
     let mut crew = Crew::new(on);
     let mill = crew.open_with_topic(SHARDS).await;
@@ -74,7 +75,7 @@ async fn spread(on: Subject, workers: usize, messages: usize) {
     crew.push(&mill, messages, 60, KEYS).await;
     let since = super::record::now();
     if workers > 1 {
-        // One that has something in hand: with more workers than shards, some have nothing.
+        // A worker with a running message: with more workers than shards, some have none.
         crew.until("that somebody works", |history| last_started(history).is_some()).await;
         let frozen = last_started(&crew.history()).unwrap();
         crew.freeze(&frozen).await;
@@ -93,7 +94,7 @@ async fn spread(on: Subject, workers: usize, messages: usize) {
     assert_went_on(pause, &job);
 }
 
-/// A shard whose worker has fallen goes on soon after the TTL, unless the machine is too busy.
+/// Asserts that a shard whose worker fell resumes soon after the TTL, unless the machine is too busy.
 fn assert_went_on(pause: Duration, job: &Job) {
     let most = job.ttl + GRACE;
     assert!(
@@ -134,7 +135,7 @@ pub fn c6_c7_a_crash_frees_the_shards_and_repeats_only_what_was_in_hand(on: Subj
         let history = crew.history();
         check(&history);
         let again = starts(&history) - 400;
-        let most = job.most_claimed.unwrap() * 2;
+        let most = job.max_in_flight.unwrap() * 2;
         assert!(again <= most, "{again} were repeated, and {most} is the most");
         let pause = longest_pause(on, &history, killed);
         eprintln!(

@@ -1,4 +1,4 @@
-//! What a dead worker held is running again soon, and its entry among the members is gone.
+//! The claims of a dead worker soon run elsewhere, and its member entry is removed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::job::Job;
 use super::record::{assert_beats_are_in_time, assert_none};
 
 const MESSAGES: usize = 200;
-/// How long after the TTL the claims of a dead worker are running again at the latest.
+/// The latest time after the TTL at which the claims of a dead worker must be running again.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub fn f9_the_claims_of_a_killed_process_are_taken_over_and_its_entry_is_pruned(on: Subject) {
@@ -33,7 +33,7 @@ pub fn g9_the_claims_of_a_process_that_stands_still_are_taken_over_and_it_joins_
         let (mut crew, mill, job) = at_work(on).await;
         let frozen = crew.freeze("w1").await;
         let took = taken_over(&crew, &job, frozen).await;
-        // All gets done without it, too.
+        // All messages are done without it.
         let status = crew.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
         crew.thaw("w1");
@@ -47,7 +47,7 @@ pub fn g9_the_claims_of_a_process_that_stands_still_are_taken_over_and_it_joins_
     });
 }
 
-/// Three processes in the middle of their work, with handlers that take a while.
+/// Starts three processes, and waits until they are in the middle of their work.
 async fn at_work(on: Subject) -> (Crew, sawmill::Sawmill, Job) {
     let mut crew = Crew::new(on);
     let mill = crew.open_with_topic(16).await;
@@ -64,7 +64,7 @@ async fn at_work(on: Subject) -> (Crew, sawmill::Sawmill, Job) {
     (crew, mill, job)
 }
 
-/// Waits until everything that was running at `w1` is running elsewhere. Returns how long that took.
+/// Waits until every message that was running at `w1` is running elsewhere. Returns how long that took.
 async fn taken_over(crew: &Crew, job: &Job, fell: u64) -> Duration {
     let before = unfinished(&crew.history(), "w1");
     assert!(!before.is_empty(), "test timed out: it falls in the middle of its work");
@@ -81,7 +81,7 @@ async fn taken_over(crew: &Crew, job: &Job, fell: u64) -> Duration {
     took
 }
 
-/// A busy machine may need longer.
+/// Fails as a timeout, since a busy machine may need longer.
 fn assert_soon(took: Duration, job: &Job) {
     let most = job.ttl + GRACE;
     assert!(took <= most, "test timed out: others take over within {most:?}; it took {took:?}");
@@ -94,7 +94,7 @@ fn check(history: &History) {
     assert_none("started again without need", &history.check_second_starts_have_a_reason());
 }
 
-/// What this worker has started and not finished.
+/// Returns the messages that this worker has started and not finished.
 fn unfinished(history: &History, name: &str) -> BTreeSet<MessageId> {
     let mut running = BTreeSet::new();
     for recorded in history.events() {

@@ -2,14 +2,13 @@
 
 use async_trait::async_trait;
 use sawmill::Result;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
-use sawmill::log::Hints;
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{Commit, Entry, EntryKey, Ledger, Notifications, Version, Write};
 
 use super::{Broken, Fault};
 
 impl Broken {
-    /// The version that the entry has now.
+    /// Returns the current version of the entry.
     async fn current(&self, key: &EntryKey) -> Result<Option<Version>> {
         Ok(self.inner.get(key).await?.map(|entry| entry.version))
     }
@@ -70,7 +69,7 @@ impl Ledger for Broken {
                 if current != write.expect {
                     return Ok(Commit::Conflict);
                 }
-                // Between the comparison and the write there is time for others.
+                // Gives others time between the comparison and the write.
                 Env::system().sleep(std::time::Duration::from_millis(1)).await;
                 write.expect = self.current(&write.key).await?;
             }
@@ -92,7 +91,11 @@ impl Ledger for Broken {
         self.inner.commit(write).await
     }
 
-    fn watch(&self) -> Hints {
-        if self.fault == Fault::GivesNoWatchHints { Hints::never() } else { self.inner.watch() }
+    fn entry_notifications(&self) -> Notifications {
+        if self.fault == Fault::GivesNoWatchHints {
+            Notifications::never()
+        } else {
+            self.inner.entry_notifications()
+        }
     }
 }

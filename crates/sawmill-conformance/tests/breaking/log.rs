@@ -1,19 +1,20 @@
 //! The log with one fault.
 
 use async_trait::async_trait;
-use sawmill::clock::Timestamp;
-use sawmill::env::Env;
-use sawmill::log::{Backlog, Block, Found, Hints, Log, Position, Promoted, Record, Span, Want};
-use sawmill::message::{Headers, Message, MessageId};
-use sawmill::topic::{Topic, TopicName, TopicSpec};
-use sawmill::{Capabilities, ErrorKind, Result};
+use sawmill::engine::model::{Headers, Topic, TopicName};
+use sawmill::engine::runtime::Env;
+use sawmill::engine::storage::{
+    Backlog, Block, Capabilities, FoundMessage, Log, Notifications, Position, Promoted, ReadRequest, Record,
+    Span,
+};
+use sawmill::{ErrorKind, Message, MessageId, Result, Timestamp, TopicSpec};
 
 use super::{Broken, Fault};
 
 const END_OF_TIME: Timestamp = Timestamp::from_millis(u64::MAX);
 
 impl Broken {
-    /// Spoils a message on its way in.
+    /// Corrupts a message before it is appended.
     fn spoil(&self, mut message: Message) -> Message {
         match self.fault {
             Fault::TakesAnEmptyKeyForNone => message.key = message.key.filter(|key| !key.is_empty()),
@@ -101,7 +102,7 @@ impl Log for Broken {
         self.inner.append(topic, now, records).await
     }
 
-    async fn read(&self, topic: &Topic, wants: &[Want]) -> Result<Vec<Block>> {
+    async fn read(&self, topic: &Topic, wants: &[ReadRequest]) -> Result<Vec<Block>> {
         let mut wants = wants.to_vec();
         if self.fault == Fault::AnswersByShard {
             wants.sort_by_key(|want| want.shard);
@@ -132,7 +133,7 @@ impl Log for Broken {
             Fault::RereadsWhatIsLeft => (after, (upto - after) as usize),
             _ => return self.inner.reread(topic, shard, span).await,
         };
-        let want = Want { shard, after: Position::from_number(after), limit };
+        let want = ReadRequest { shard, after: Position::from_number(after), limit };
         let blocks = self.inner.read(topic, &[want]).await?;
         Ok(blocks.into_iter().flat_map(|block| block.messages).collect())
     }
@@ -164,9 +165,9 @@ impl Log for Broken {
         self.inner.promote(topic, now, limit).await
     }
 
-    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<Found>> {
+    async fn find(&self, topic: &Topic, id: MessageId) -> Result<Option<FoundMessage>> {
         let found = self.inner.find(topic, id).await?;
-        let aside = |found: &Found| found.before.is_none();
+        let aside = |found: &FoundMessage| found.before.is_none();
         Ok(found.filter(|found| !(aside(found) && self.fault == Fault::FindsOnlyWhatIsReadable)))
     }
 
@@ -207,7 +208,7 @@ impl Log for Broken {
         if self.fault != Fault::TrimsByWhatItWasTold {
             return self.inner.trim(topic, &spoiled, before).await;
         }
-        // As one that drops all of a topic at once, when it believes that nobody needs anything.
+        // Like an engine that drops a whole topic once it believes that nothing is needed.
         let ends = self.inner.positions(topic, END_OF_TIME).await?;
         let passed = ends.iter().zip(0..).all(|(end, shard)| {
             let notes = self.notes.lock().expect("nobody panics while holding it");
@@ -222,7 +223,11 @@ impl Log for Broken {
         Ok(dropped)
     }
 
-    fn news(&self, topic: &Topic) -> Hints {
-        if self.fault == Fault::GivesNoHints { Hints::never() } else { self.inner.news(topic) }
+    fn message_notifications(&self, topic: &Topic) -> Notifications {
+        if self.fault == Fault::GivesNoHints {
+            Notifications::never()
+        } else {
+            self.inner.message_notifications(topic)
+        }
     }
 }

@@ -8,13 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sawmill::engine::{Namespace, Store};
-use sawmill::ledger::{Entry, EntryKey};
-use sawmill::log::Record;
-use sawmill::memory::Memory;
+use sawmill::engine::storage::{Entry, EntryKey, Memory, Namespace, OpenedStore, Record};
 use sawmill_conformance::Factory;
 
-/// Which promise is broken.
+/// The broken promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     SkipsALateMessage,
@@ -69,21 +66,21 @@ pub(crate) struct Breaking {
     opened: Mutex<HashMap<String, Opened>>,
 }
 
-/// What all handles on one namespace share.
+/// The state shared by all handles on one namespace.
 #[derive(Clone, Default)]
 struct Opened {
     inner: Memory,
     notes: Arc<Mutex<Notes>>,
 }
 
-/// What a broken engine remembers, for all handles, beside what it holds.
+/// State of a broken engine beyond its data, shared by all handles.
 #[derive(Default)]
 pub(crate) struct Notes {
     seen: Vec<u128>,
     aside: Vec<Record>,
     read: usize,
     skipped: bool,
-    /// Up to which number of each shard it was told that nothing is needed.
+    /// For each shard, the number up to which messages were reported as not needed.
     trimmed: BTreeMap<usize, u64>,
 }
 
@@ -93,7 +90,7 @@ pub(crate) struct Broken {
     fault: Fault,
     inner: Memory,
     notes: Arc<Mutex<Notes>>,
-    /// What this handle alone remembers of entries.
+    /// Entries cached by this handle alone.
     cache: Arc<Mutex<BTreeMap<EntryKey, Entry>>>,
 }
 
@@ -105,7 +102,7 @@ impl Breaking {
 
 #[async_trait]
 impl Factory for Breaking {
-    async fn open(&self, namespace: &Namespace) -> Store {
+    async fn open(&self, namespace: &Namespace) -> OpenedStore {
         let mut opened = self.opened.lock().expect("nobody panics while holding it");
         if matches!(self.fault, Fault::ForgetsAtReopen | Fault::ForgetsEntriesAtReopen) {
             opened.clear();
@@ -114,7 +111,7 @@ impl Factory for Breaking {
         let name = if shared { "shared" } else { namespace.as_str() };
         let Opened { inner, notes } = opened.entry(name.to_owned()).or_default().clone();
         let broken = Broken { fault: self.fault, inner, notes, cache: Arc::default() };
-        Store { log: Some(Arc::new(broken.clone())), ledger: Some(Arc::new(broken)) }
+        OpenedStore { log: Some(Arc::new(broken.clone())), ledger: Some(Arc::new(broken)) }
     }
 
     fn patience(&self) -> Duration {

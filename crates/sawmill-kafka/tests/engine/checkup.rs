@@ -1,4 +1,4 @@
-//! What a check-up says of a broker.
+//! The findings of a check-up on a broker.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::support::{random, server_for};
 use sawmill::Sawmill;
 use sawmill_kafka::KafkaEngine;
 
-/// The broker of the tests is alone, as no broker should be that keeps what matters.
+/// The test broker is alone, which the check-up must report.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_up_finds_topics_that_one_broker_alone_has() {
     let Some(url) = server_for("a_check_up_finds_topics_that_one_broker_alone_has") else { return };
@@ -14,7 +14,7 @@ async fn a_check_up_finds_topics_that_one_broker_alone_has() {
     let options = Sawmill::options().engine(KafkaEngine);
     let mill = options.open(&format!("{url}?coordination={claims}")).await.unwrap();
     let found = async || {
-        let found = mill.check_up(Duration::from_secs(5)).await.unwrap();
+        let found = mill.admin().doctor(Duration::from_secs(5)).await.unwrap();
         assert_eq!(
             found.iter().map(|finding| finding.check).collect::<Vec<_>>(),
             ["durability"],
@@ -27,19 +27,19 @@ async fn a_check_up_finds_topics_that_one_broker_alone_has() {
     mill.create_topic(&topic).await.unwrap();
     let what = found().await;
     assert!(what.ends_with(&format!(": {claims}, {topic}")), "{what}");
-    mill.delete_topic(&topic).await.unwrap();
+    mill.admin().delete_topic(&topic).await.unwrap();
     let what = found().await;
     assert!(what.ends_with(&format!(": {claims}")), "{what}");
 }
 
-/// Of a namespace that is not the usual one, the coordination topic has a name that is not given.
+/// In another namespace, the coordination topic has a derived name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_up_finds_the_coordination_topic_of_a_namespace() {
     let Some(url) = server_for("a_check_up_finds_the_coordination_topic_of_a_namespace") else { return };
     let namespace = format!("n{:016x}", random());
     let options = Sawmill::options().engine(KafkaEngine).namespace(&namespace);
     let mill = options.open(&url).await.unwrap();
-    let found = mill.check_up(Duration::from_secs(5)).await.unwrap();
+    let found = mill.admin().doctor(Duration::from_secs(5)).await.unwrap();
     assert_eq!(found.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["durability"], "{found:?}");
     assert!(found[0].what.ends_with(&format!(": sawmill.{namespace}.coordination")), "{found:?}");
 }

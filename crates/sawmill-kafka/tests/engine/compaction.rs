@@ -1,5 +1,5 @@
-//! The ledger on a broker that compacts its topic as soon as it may, while it is written to: nothing that was decided is
-//! forgotten or decided otherwise, and what nobody needs goes.
+//! The ledger on a broker that compacts its topic as early as it may, during writes: no decision is forgotten
+//! or changed, and unneeded records are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,9 +11,8 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
-use sawmill::clock::{Clock, SystemClock};
-use sawmill::engine::Namespace;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
+use sawmill_engine::runtime::{Clock, SystemClock};
+use sawmill_engine::storage::{Commit, Entry, EntryKey, Ledger, Namespace, Version, Write};
 use sawmill_kafka::Kafka;
 use sawmill_servers::{KafkaExtras, Server};
 use tokio::task::block_in_place;
@@ -27,7 +26,7 @@ fn config(server: &Server) -> ClientConfig {
     config
 }
 
-/// A broker that cleans at once, and a coordination topic with small segments that it may clean soon.
+/// Starts a broker that cleans at once, with a coordination topic of small segments that may be cleaned soon.
 async fn eager(test: &str) -> Option<Server> {
     let properties = "log.cleaner.backoff.ms=200\nlog.retention.check.interval.ms=500\n".to_owned();
     let started = Server::kafka(&KafkaExtras { properties, ..KafkaExtras::default() });
@@ -51,7 +50,7 @@ async fn open(server: &Server) -> Kafka {
     Kafka::open(&url, &Namespace::default()).await.unwrap()
 }
 
-/// How many records with a value lie before this offset, and where the topic ends.
+/// Returns the number of records with a value before this offset, and the topic's end.
 fn values(server: &Server, before: i64) -> (usize, i64) {
     let consumer: BaseConsumer = config(server).set("group.id", "stranger").create().unwrap();
     let began = SystemClock.now();
@@ -96,14 +95,14 @@ fn number(entry: Option<&Entry>) -> u64 {
 
 /// The outcome of a bid.
 enum Bid {
-    /// The counter is this now, with this version.
+    /// The counter's new value and version.
     Won(u64, Version),
     Lost,
-    /// The broker was too slow. It may have won, or may win yet.
+    /// The broker was too slow. The bid may have won, or may still win.
     Unanswered,
 }
 
-/// Adds one, if nobody else does so meanwhile.
+/// Adds one, unless another writer is first.
 async fn add(ledger: &Kafka, key: &EntryKey) -> Bid {
     let entry = ledger.get(key).await.unwrap();
     let next = number(entry.as_ref()) + 1;
@@ -116,7 +115,8 @@ async fn add(ledger: &Kafka, key: &EntryKey) -> Bid {
     }
 }
 
-/// Commits, again as long as there is no answer. Also says whether an earlier try had none: that may have been done.
+/// Commits, and retries while the outcome is unknown. Also returns whether an earlier try was unanswered and
+/// may have succeeded.
 async fn settle(ledger: &Kafka, write: Write) -> (Commit, bool) {
     for tries in 0..4 {
         match ledger.commit(write.clone()).await.unwrap() {
@@ -133,11 +133,11 @@ async fn k5_a_broker_that_compacts_all_the_time_changes_nothing_that_was_decided
     let Some(server) = eager(test).await else { return };
     let writers = [open(&server).await, open(&server).await, open(&server).await];
     let mut counts: BTreeMap<usize, (u64, Version)> = BTreeMap::new();
-    // Those that may be further than that, by a bid that was not answered.
+    // Counters that may be ahead, because a bid was not answered.
     let mut unsure: BTreeSet<usize> = BTreeSet::new();
     let (mut rounds, mut end, mut first, mut conflicts) = (0, 0, 0, 0);
     let began = SystemClock.now();
-    // What is left of the first rounds, when the broker may have compacted them.
+    // Runs until the broker has compacted most values of the first rounds.
     loop {
         for key in 0..COUNTERS {
             // Three bid for the same version, and one wins.
@@ -153,7 +153,7 @@ async fn k5_a_broker_that_compacts_all_the_time_changes_nothing_that_was_decided
                     Bid::Unanswered => unanswered = true,
                 }
             }
-            // One may have looked after another was done.
+            // One may have read after another's bid was done.
             won.sort_by_key(|(_, version)| *version);
             for (count, version) in won {
                 let (before, old) = counts.get(&key).copied().unwrap_or((0, Version(0)));
@@ -162,14 +162,14 @@ async fn k5_a_broker_that_compacts_all_the_time_changes_nothing_that_was_decided
                     "{name}: {before} at {old:?}, then {count} at {version:?}"
                 );
                 counts.insert(key, (count, version));
-                // A bid of an earlier round was for this version, or for one before it.
+                // A bid of an earlier round was for this version, or for an earlier one.
                 unsure.remove(&key);
             }
             if unanswered {
                 unsure.insert(key);
             }
         }
-        // Entries that come and go, as members do.
+        // Entries that come and go, as those of members do.
         let gone = EntryKey::raw(format!("members/{rounds}"));
         let made = Write { key: gone.clone(), expect: None, value: Some("here".into()) };
         let version = match settle(&writers[0], made).await {
@@ -200,7 +200,7 @@ async fn k5_a_broker_that_compacts_all_the_time_changes_nothing_that_was_decided
     eprintln!("{test}: {rounds} rounds, {conflicts} conflicts; of the first {first} values {left} are left");
     assert!(conflicts > 0, "nobody contended");
 
-    // Who comes later, and sees only what compaction has left, sees the same as those who were there all the time.
+    // A late reader, which sees only what compaction has left, sees the same as the others.
     let late = open(&server).await;
     for (key, (count, version)) in &counts {
         let there = late.get(&counter(*key)).await.unwrap().unwrap();

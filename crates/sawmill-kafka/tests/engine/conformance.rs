@@ -1,16 +1,16 @@
 //! The Kafka engine passes both suites.
 
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill_conformance::{Factory, Reach};
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_kafka::KafkaEngine;
 
-/// The broker, if there is one.
+/// The broker, or why there is none.
 struct OnServer(Result<String, String>);
 
 #[async_trait]
 impl Factory for OnServer {
-    async fn open(&self, namespace: &Namespace) -> Store {
+    async fn open(&self, namespace: &Namespace) -> OpenedStore {
         let url = self.0.as_ref().expect("a broker").parse().expect("a URL");
         KafkaEngine.open(&url, namespace).await.expect("a store")
     }

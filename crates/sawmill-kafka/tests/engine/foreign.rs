@@ -1,4 +1,4 @@
-//! Others write to our topics and read them: with a Kafka client that knows nothing of Sawmill.
+//! A Kafka client without Sawmill writes to Sawmill's topics and reads them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,9 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders, OwnedMessage};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{Offset, TopicPartitionList};
-use sawmill::clock::{Clock, SystemClock};
-use sawmill::env::Env;
 use sawmill::{Context, Push, Sawmill};
 use sawmill_conformance::waits::timeout_message;
+use sawmill_engine::runtime::{Clock, Env, SystemClock};
 use sawmill_kafka::KafkaEngine;
 use tokio::task::block_in_place;
 
@@ -25,9 +24,9 @@ fn config(url: &str) -> ClientConfig {
     config
 }
 
-/// A name that nobody else uses, and a store that knows it by the same name.
+/// Returns an unused topic name, and a store in which Kafka's name is the same.
 async fn place(url: &str) -> (Sawmill, String) {
-    let topic = format!("foreign-{:016x}", Env::system().dice().roll());
+    let topic = format!("foreign-{:016x}", Env::system().rng().next_u64());
     let coordination = format!("{url}?coordination={topic}-claims");
     (Sawmill::options().engine(KafkaEngine).open(&coordination).await.unwrap(), topic)
 }
@@ -40,7 +39,7 @@ async fn make(url: &str, topic: &str, partitions: i32, policy: &str) {
     shown(&admin, topic, partitions).await;
 }
 
-/// Waits until the broker shows a topic with so many partitions: that may be a moment after it has made it.
+/// Waits until the broker shows the topic with this many partitions, which may be a moment after creating it.
 async fn shown(admin: &AdminClient<DefaultClientContext>, topic: &str, partitions: i32) {
     let began = SystemClock.now();
     let wanted = usize::try_from(partitions).unwrap();
@@ -57,7 +56,7 @@ async fn shown(admin: &AdminClient<DefaultClientContext>, topic: &str, partition
     }
 }
 
-/// Deletes a topic, and makes one of its name as soon as the broker lets.
+/// Deletes a topic, and creates it again as soon as the broker allows it.
 async fn remake(url: &str, topic: &str, partitions: i32) {
     let admin: AdminClient<DefaultClientContext> = config(url).create().unwrap();
     let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
@@ -104,7 +103,7 @@ async fn messages_of_other_producers_keep_the_order_of_their_keys() {
             seen.lock().unwrap().entry(message.key.clone().unwrap().to_vec()).or_default().push(number);
             async { Ok::<(), sawmill::Error>(()) }
         };
-        workers.push(mill.worker(&topic).ordered().slots(4).start(handler).await.unwrap());
+        workers.push(mill.worker(&topic).ordered().concurrency(4).start(handler).await.unwrap());
     }
     let began = SystemClock.now();
     let came = || seen.lock().unwrap().values().map(Vec::len).sum::<usize>();
@@ -124,7 +123,7 @@ async fn messages_of_other_producers_keep_the_order_of_their_keys() {
     assert!(seen.values().all(|numbers| *numbers == expected), "each key in its order, once: {seen:?}");
 }
 
-/// The next record, however long the broker takes to show it.
+/// Returns the next record, however long the broker takes to show it.
 fn next_record(consumer: &BaseConsumer) -> OwnedMessage {
     let (began, mut last) = (SystemClock.now(), None);
     while SystemClock.now().since(began) < Duration::from_secs(60) {
@@ -155,7 +154,7 @@ async fn our_messages_can_be_read_by_others() {
         let lang = headers.iter().find(|header| header.key == "lang").unwrap().value.unwrap().to_vec();
         (message.key().unwrap().to_vec(), message.payload().unwrap().to_vec(), lang, message.partition())
     });
-    // Kafka's own producers put this key there: the hash of "foobar", without its sign, in 16 parts.
+    // Kafka's own producers choose this partition: the hash of "foobar", without its sign, modulo 16.
     let partition = (-790_332_482_i32 & 0x7fff_ffff) % 16;
     assert_eq!(read, (b"foobar".to_vec(), b"hello".to_vec(), b"en".to_vec(), partition));
 }
@@ -165,12 +164,12 @@ async fn what_does_not_fit_is_refused_with_advice() {
     let Some(url) = server_for("what_does_not_fit_is_refused_with_advice") else { return };
     let (mill, topic) = place(&url).await;
 
-    // A topic that is not there.
+    // A topic that does not exist.
     let error = mill.push(&topic, "x").await.unwrap_err();
     assert_eq!(error.kind(), sawmill::ErrorKind::NotFound, "{error:?}");
     assert!(error.to_string().contains("create it first"), "{error}");
 
-    // A topic that others have made, with other partitions than are wanted.
+    // An existing topic with another number of partitions.
     make(&url, &topic, 3, "delete").await;
     let spec = sawmill::TopicSpec::new(topic.parse().unwrap());
     let error = mill.create_topic_with(&spec).await.unwrap_err();
@@ -179,7 +178,7 @@ async fn what_does_not_fit_is_refused_with_advice() {
         "{error:?}"
     );
 
-    // A topic that was made here, and that somebody has made anew with fewer partitions.
+    // A topic created here, and recreated outside with fewer partitions.
     let thinned = format!("{topic}-thinned");
     mill.create_topic(&thinned).await.unwrap();
     remake(&url, &thinned, 2).await;
@@ -189,19 +188,19 @@ async fn what_does_not_fit_is_refused_with_advice() {
     assert_eq!(error.kind(), sawmill::ErrorKind::Corrupt, "{error:?}");
     assert!(error.to_string().contains("2 partitions") && error.to_string().contains("too few"), "{error}");
 
-    // A record that is larger than that topic takes, though not larger than Sawmill does.
+    // A record larger than the topic's limit, though within Sawmill's.
     let error = mill.push(&topic, vec![0; 2 << 20]).await.unwrap_err();
     assert_eq!(error.kind(), sawmill::ErrorKind::TooLarge, "{error:?}");
     assert!(error.to_string().contains("max.message.bytes"), "{error}");
     mill.push(&topic, "small").await.unwrap();
 
-    // A topic of messages whose clean-up would lose some.
+    // A message topic whose cleanup policy would lose messages.
     let compacted = format!("{topic}-compacted");
     make(&url, &compacted, 1, "compact").await;
     let error = mill.push(&compacted, "x").await.unwrap_err();
     assert!(error.to_string().contains("cleanup.policy"), "{error}");
 
-    // Coordination topics with a foreign clean-up policy, with the wrong clock, with too many partitions.
+    // Coordination topics with the wrong cleanup policy, timestamp type or number of partitions.
     for (nth, (partitions, policy, said)) in
         [(1, "delete", "cleanup.policy"), (1, "compact", "LogAppendTime"), (2, "compact", "partitions")]
             .into_iter()

@@ -1,4 +1,4 @@
-//! What is Kafka's own, in one program: each is linked with the whole engine.
+//! Tests specific to Kafka, in one program, because each program links the whole engine.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod checkup;

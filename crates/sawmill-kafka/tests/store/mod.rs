@@ -1,19 +1,19 @@
-//! The stores that behaviours are shown on: namespaces of Kafka, alone and with a ledger in PostgreSQL.
+//! The stores for the behaviour tests: namespaces of Kafka, alone and with a ledger in PostgreSQL.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill::{OpenOptions, Sawmill};
 use sawmill_conformance::behaviours::{TestStore, unused_namespace};
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_kafka::KafkaEngine;
 use sawmill_postgres::{Postgres, PostgresEngine};
 
 use crate::server::{postgres, server};
 
-/// A namespace that one test has to itself.
+/// A namespace used by one test alone.
 pub(crate) struct OnServer {
     namespace: Namespace,
 }
@@ -41,7 +41,7 @@ impl TestStore for OnServer {
     fn namespace(&self) -> Namespace {
         self.namespace.clone()
     }
-    async fn seams(&self) -> Store {
+    async fn seams(&self) -> OpenedStore {
         KafkaEngine.open(&self.url().parse().unwrap(), &self.namespace).await.unwrap()
     }
 }
@@ -75,10 +75,10 @@ impl TestStore for WithPostgres {
     fn namespace(&self) -> Namespace {
         self.namespace.clone()
     }
-    async fn seams(&self) -> Store {
+    async fn seams(&self) -> OpenedStore {
         let log = KafkaEngine.open(&self.url().parse().unwrap(), &self.namespace).await.unwrap();
         let ledger = postgres().unwrap().parse().unwrap();
         let ledger = Postgres::open(&ledger, &self.namespace, 4).await.unwrap();
-        Store { log: log.log, ledger: Some(Arc::new(ledger)) }
+        OpenedStore { log: log.log, ledger: Some(Arc::new(ledger)) }
     }
 }

@@ -1,13 +1,12 @@
-//! What is wrong with a URL, a user, a database or its tables is said clearly, and no password with it.
+//! Tests of errors about a URL, a user, a database or its tables: they are clear and contain no password.
 
 use crate::support::{NOW, database_for, default_namespace, message, random, record, topic};
 use mysql_async::prelude::Queryable;
-use sawmill::engine::Engine;
-use sawmill::log::{Position, Record, Want};
 use sawmill::{Error, ErrorKind};
+use sawmill_engine::storage::{Engine, Position, ReadRequest, Record};
 use sawmill_mysql::MysqlEngine;
 
-/// The error with which a URL is refused, which is of this kind, says all this, and shows no password.
+/// Asserts that opening fails with an error of this kind that contains all these texts and no password.
 async fn refused(url: &str, kind: ErrorKind, said: &[&str]) -> Error {
     let opened = MysqlEngine.open(&url.parse().unwrap(), &default_namespace()).await;
     let Err(error) = opened else { panic!("accepted, instead of refused with {said:?}") };
@@ -49,7 +48,7 @@ async fn missing_rights_are_named() {
     database.admin(&format!("GRANT SELECT, INSERT ON {}.* TO {user}@'%'", database.name)).await;
     refused(&url, ErrorKind::Invalid, &["grant CREATE", "1142"]).await;
 
-    // Who may only use the tables may use them, once somebody else has made them.
+    // A user with rights to the tables alone can use them once another user has created them.
     database.open("default").await.unwrap();
     database
         .admin(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {}.* TO {user}@'%'", database.name))
@@ -71,11 +70,11 @@ async fn a_server_that_does_not_run_is_named() {
 async fn newer_tables_are_refused_and_left_alone() {
     let Some(database) = database_for("newer_tables_are_refused").await else { return };
     database.open("default").await.unwrap();
-    let mut stranger = database.stranger().await;
-    stranger.query_drop("UPDATE sawmill_default_meta SET version = 99").await.unwrap();
+    let mut plain_connection = database.plain_connection().await;
+    plain_connection.query_drop("UPDATE sawmill_default_meta SET version = 99").await.unwrap();
     refused(&database.url(), ErrorKind::Corrupt, &["version 99", "use a newer program"]).await;
     let version: Option<u32> =
-        stranger.query_first("SELECT version FROM sawmill_default_meta").await.unwrap();
+        plain_connection.query_first("SELECT version FROM sawmill_default_meta").await.unwrap();
     assert_eq!(version, Some(99));
     database.open("other").await.unwrap();
 }
@@ -84,8 +83,8 @@ async fn newer_tables_are_refused_and_left_alone() {
 async fn tables_of_another_namespace_are_refused() {
     let Some(database) = database_for("tables_of_another_namespace").await else { return };
     database.open("default").await.unwrap();
-    let mut stranger = database.stranger().await;
-    stranger.query_drop("UPDATE sawmill_default_meta SET namespace = 'stolen'").await.unwrap();
+    let mut plain_connection = database.plain_connection().await;
+    plain_connection.query_drop("UPDATE sawmill_default_meta SET namespace = 'stolen'").await.unwrap();
     refused(&database.url(), ErrorKind::Corrupt, &["stolen", "default"]).await;
 }
 
@@ -94,13 +93,13 @@ async fn a_table_that_was_dropped_is_said_to_be_missing() {
     let Some(database) = database_for("a_table_that_was_dropped").await else { return };
     let log = database.open("default").await.unwrap().log.unwrap();
     let topic = topic(&*log, "orders", 1).await;
-    database.stranger().await.query_drop("DROP TABLE sawmill_default_message").await.unwrap();
+    database.plain_connection().await.query_drop("DROP TABLE sawmill_default_message").await.unwrap();
     let error = log.append(&topic, NOW, vec![record(0, "m")]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("sawmill_default_message"), "{error}");
 }
 
-/// A setting in the URL that changes what the server counts does not make it count ids wrongly.
+/// A setting in the URL that changes how the server counts rows does not break the check for repeated ids.
 #[tokio::test]
 async fn settings_in_the_url_do_not_let_an_id_in_twice() {
     let Some(database) = database_for("settings_in_the_url").await else { return };
@@ -111,11 +110,11 @@ async fn settings_in_the_url_do_not_let_an_id_in_twice() {
     for _ in 0..3 {
         log.append(&topic, NOW, vec![again.clone()]).await.unwrap();
     }
-    let want = Want { shard: 0, after: Position::default(), limit: 100 };
+    let want = ReadRequest { shard: 0, after: Position::default(), limit: 100 };
     assert_eq!(log.read(&topic, &[want]).await.unwrap()[0].messages.len(), 1);
 }
 
-/// Several processes may open a new namespace at once.
+/// Several processes may create the same namespace at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn opening_a_new_namespace_at_once_makes_its_tables_once() {
     let Some(database) = database_for("opening_a_new_namespace_at_once").await else { return };
@@ -125,18 +124,18 @@ async fn opening_a_new_namespace_at_once_makes_its_tables_once() {
     for log in &logs {
         log.append(&topic, NOW, vec![record(0, "m")]).await.unwrap();
     }
-    let want = Want { shard: 0, after: Position::default(), limit: 100 };
+    let want = ReadRequest { shard: 0, after: Position::default(), limit: 100 };
     assert_eq!(logs[7].read(&topic, &[want]).await.unwrap()[0].messages.len(), 8);
 }
 
-/// A batch that is larger than the server takes at once is sent in parts, and arrives whole.
+/// A batch that exceeds the server's packet size is sent in parts and arrives completely.
 #[tokio::test]
 async fn a_batch_larger_than_a_packet_is_appended_whole() {
     let Some(database) = database_for("a_batch_larger_than_a_packet").await else { return };
     let log = database.open("default").await.unwrap().log.unwrap();
     let topic = topic(&*log, "orders", 1).await;
     let most = log.capabilities().max_payload_bytes;
-    // A zero takes two bytes on its way.
+    // A zero byte takes two bytes when escaped.
     let zeros = (0..3).map(|_| {
         let mut record = record(0, "");
         record.message.payload = vec![0; most].into();
@@ -145,7 +144,7 @@ async fn a_batch_larger_than_a_packet_is_appended_whole() {
     log.append(&topic, NOW, zeros.collect()).await.unwrap();
     let (mut after, mut came) = (Position::default(), 0);
     while came < 3 {
-        let block = log.read(&topic, &[Want { shard: 0, after, limit: 100 }]).await.unwrap().remove(0);
+        let block = log.read(&topic, &[ReadRequest { shard: 0, after, limit: 100 }]).await.unwrap().remove(0);
         assert!(
             !block.messages.is_empty()
                 && block.messages.iter().all(|message| message.payload == vec![0; most])

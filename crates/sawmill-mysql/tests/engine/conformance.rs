@@ -1,12 +1,12 @@
-//! The MySQL engine passes both suites.
+//! Runs both conformance suites on the MySQL engine.
 
 use crate::support::Database;
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill_conformance::{Factory, Reach};
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_mysql::MysqlEngine;
 
-/// A database of the check's own, if there is a server.
+/// A database of the suite's own, or the reason why there is no server.
 struct OnServer(Result<Database, String>);
 
 impl OnServer {
@@ -20,7 +20,7 @@ impl OnServer {
 
 #[async_trait]
 impl Factory for OnServer {
-    async fn open(&self, namespace: &Namespace) -> Store {
+    async fn open(&self, namespace: &Namespace) -> OpenedStore {
         let database = self.0.as_ref().expect("a server");
         let url = database.url().parse().expect("a URL");
         MysqlEngine.open(&url, namespace).await.expect("a database")
@@ -30,7 +30,7 @@ impl Factory for OnServer {
         self.0.as_ref().err().cloned()
     }
 
-    /// The server has no way to tell other processes, but those in this one hear of it.
+    /// The server cannot notify other processes, only stores in this process.
     fn hints_reach(&self) -> Reach {
         Reach::EveryHandle
     }

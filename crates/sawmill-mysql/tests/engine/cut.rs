@@ -1,4 +1,5 @@
-//! Connections are killed under load: nothing is lost, nothing is there twice, and all goes on by itself.
+//! Tests with connections that are killed under load: nothing is lost or duplicated, and everything recovers
+//! by itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,16 +10,15 @@ use crate::support::{Database, NOW, PATIENCE, database_for, message, soon, topic
 use futures_util::future::{join, join_all};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
-use sawmill::log::{Position, Record, Want};
 use sawmill::{Context, ErrorKind, Sawmill};
 use sawmill_conformance::waits::timeout_message;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Commit, EntryKey, Ledger, Position, ReadRequest, Record, Write};
 use sawmill_mysql::MysqlEngine;
 
-/// Kills all connections to the database but this one again and again, until it is told to stop. Returns how many it was.
+/// Kills all other connections to the database repeatedly until `stop` is set. Returns the number of kills.
 async fn kill(database: &Database, stop: &AtomicBool) -> usize {
-    let mut killer: Conn = database.stranger().await;
+    let mut killer: Conn = database.plain_connection().await;
     let mut killed = 0;
     while !stop.load(Ordering::SeqCst) {
         let others = format!(
@@ -34,7 +34,7 @@ async fn kill(database: &Database, stop: &AtomicBool) -> usize {
     killed
 }
 
-/// What may be answered while connections are killed.
+/// Returns whether an error is acceptable while connections are killed.
 fn passes(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Unknown)
 }
@@ -71,7 +71,7 @@ async fn pushes_that_are_repeated_until_they_are_answered_arrive_once() {
 
     let mut times: HashMap<Vec<u8>, usize> = HashMap::new();
     for shard in 0..topic.shards {
-        let want = Want { shard, after: Position::default(), limit: 100_000 };
+        let want = ReadRequest { shard, after: Position::default(), limit: 100_000 };
         for message in log.read(&topic, &[want]).await.unwrap().remove(0).messages {
             *times.entry(message.payload.to_vec()).or_default() += 1;
         }
@@ -80,7 +80,8 @@ async fn pushes_that_are_repeated_until_they_are_answered_arrive_once() {
     assert!(times.values().all(|times| *times == 1), "none arrived twice");
 }
 
-/// Counts an entry up by one, whatever is answered, as the core does: after an unknown outcome it reads, then decides.
+/// Increments an entry by one, whatever is answered, like the core: after an unknown outcome it reads, then
+/// decides.
 async fn count(ledger: &dyn Ledger, writer: usize, goal: u32) {
     let key = EntryKey::raw(format!("count/{writer}"));
     loop {
@@ -140,8 +141,8 @@ async fn commits_that_are_answered_done_are_done() {
     assert!(killed > 5, "only {killed} connections were killed");
     for entry in ledger.list(&EntryKey::raw("count/")).await.unwrap() {
         assert_eq!(entry.value, GOAL.to_string());
-        // Those who open the database at once may each note that the server lives, which moves versions by this much; no
-        // connection after them does.
+        // Clients that open the database at the same time may each register the incarnation, which increases
+        // versions by this much. Later connections do not.
         let moved = entry.version.0 - began[&entry.key];
         assert_eq!(moved % (1 << 20), u64::from(GOAL), "each step is one version: {entry:?}");
         assert!(moved >> 20 < 4, "{entry:?}");
@@ -171,7 +172,7 @@ async fn workers_go_on_by_themselves() {
         let mut acknowledged = Vec::new();
         for n in 0..MESSAGES / 10 {
             let batch: Vec<String> = (0..10).map(|i| format!("{n}-{i}")).collect();
-            // What is answered with an error may have arrived or not: only what was acknowledged must have.
+            // A push that failed may have arrived or not: only acknowledged messages must be there.
             if mill.push_many("orders", batch.clone()).await.is_ok() {
                 acknowledged.extend(batch);
             }

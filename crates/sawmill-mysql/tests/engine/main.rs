@@ -1,11 +1,11 @@
-//! What is MySQL and MariaDB's own, in one program: each is linked with the whole engine.
+//! Tests specific to MySQL and MariaDB, in one program because each program links the whole engine.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod bad_input;
 mod conformance;
 mod cut;
 mod footprint;
-mod lives;
+mod incarnations;
 mod namespaces;
 mod operating;
 mod order;

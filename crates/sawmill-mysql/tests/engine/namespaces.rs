@@ -1,4 +1,4 @@
-//! Two namespaces in one database.
+//! Tests of two namespaces in one database.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ async fn mill(database: &Database, namespace: &str) -> Sawmill {
     Sawmill::options().engine(MysqlEngine).namespace(namespace).open(&database.url()).await.unwrap()
 }
 
-/// A worker that notes what it runs, by payload.
+/// A worker that records the payloads it runs.
 async fn worker(mill: &Sawmill, runs: &Arc<Mutex<Vec<String>>>) -> Worker {
     let runs = runs.clone();
     let handler = move |context: Context| {
@@ -20,7 +20,7 @@ async fn worker(mill: &Sawmill, runs: &Arc<Mutex<Vec<String>>>) -> Worker {
     mill.worker("jobs").start(handler).await.unwrap()
 }
 
-/// The same names in two namespaces: what one does, the other does not see.
+/// Two namespaces with the same names do not see each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_namespaces_do_not_disturb_one_another() {
     let Some(database) = database_for("two_namespaces_do_not_disturb_one_another").await else { return };
@@ -36,18 +36,18 @@ async fn two_namespaces_do_not_disturb_one_another() {
         }
         sides.push((mill, worker, runs));
     }
-    // One is paused: the other goes on.
-    sides[0].0.pause("jobs", "default").await.unwrap();
+    // Pausing one does not pause the other.
+    sides[0].0.admin().pause("jobs", "default").await.unwrap();
     sides[1].0.push("jobs", "1 100").await.unwrap();
     soon("the other", sides[1].1.drained()).await;
-    sides[0].0.resume("jobs", "default").await.unwrap();
+    sides[0].0.admin().resume("jobs", "default").await.unwrap();
     soon("the one", sides[0].1.drained()).await;
     for (nth, (_, _, runs)) in sides.iter().enumerate() {
         let runs = runs.lock().unwrap();
         assert_eq!(runs.len(), 100 + nth, "each once");
         assert!(runs.iter().all(|payload| payload.starts_with(&nth.to_string())), "and its own");
     }
-    // Removing the one's topic leaves the other's.
+    // Deleting a topic in one leaves the other's.
     let mut logs = Vec::new();
     for space in spaces {
         logs.push(database.open(space).await.unwrap().log.unwrap());

@@ -1,26 +1,26 @@
-//! What the engine does to a database that it is given: it makes its tables, finishes what another process began, and asks no
-//! more of the server than is stated here.
+//! Tests of operation: the engine creates its own tables, completes a migration that another process began,
+//! and its load on the server is bounded.
 
 use std::time::Duration;
 
 use crate::support::{Database, NOW, database_for, default_namespace, random, record, soon, topic};
 use mysql_async::prelude::Queryable;
 use sawmill::Sawmill;
-use sawmill::env::Env;
-use sawmill::log::{Position, Want};
 use sawmill_conformance::load::load;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Position, ReadRequest};
 use sawmill_mysql::{MysqlEngine, schema_version};
 use sawmill_servers::{Kind, Server};
 
-/// The tables of the namespace `default`, and how each is made.
+/// The tables of the namespace `default`, and the statement that creates each.
 async fn tables(database: &Database) -> Vec<(String, String)> {
-    let mut stranger = database.stranger().await;
-    let names: Vec<String> = stranger.query("SHOW TABLES").await.unwrap();
+    let mut plain_connection = database.plain_connection().await;
+    let names: Vec<String> = plain_connection.query("SHOW TABLES").await.unwrap();
     let mut tables = Vec::new();
     for name in names {
         let made: Option<(String, String)> =
-            stranger.query_first(format!("SHOW CREATE TABLE `{name}`")).await.unwrap();
-        // How far the server has counted is no part of it.
+            plain_connection.query_first(format!("SHOW CREATE TABLE `{name}`")).await.unwrap();
+        // The value of AUTO_INCREMENT is not part of the shape.
         let made = made.unwrap().1.split("AUTO_INCREMENT=").next().unwrap().to_owned();
         tables.push((name, made));
     }
@@ -43,19 +43,19 @@ async fn g12_the_schema_is_made_by_the_library_and_found_again() {
 
     let again = database.open("default").await.unwrap().log.unwrap();
     assert_eq!((version().await, tables(&database).await), (first, shape), "nothing is made twice");
-    let want = Want { shard: 0, after: Position::default(), limit: 9 };
+    let want = ReadRequest { shard: 0, after: Position::default(), limit: 9 };
     assert_eq!(again.read(&made, &[want]).await.unwrap()[0].messages.len(), 1);
 }
 
-/// Making tables is not one transaction: a process may die between two of them.
+/// Creating tables is not one transaction: a process may die in between.
 #[tokio::test]
 async fn g12_a_schema_that_was_left_half_made_is_finished() {
     let Some(database) = database_for("g12_a_schema_that_was_left_half_made").await else { return };
     drop(database.open("default").await.unwrap());
     let shape = tables(&database).await;
-    let mut stranger = database.stranger().await;
-    stranger.query_drop("UPDATE sawmill_default_meta SET version = 0").await.unwrap();
-    stranger
+    let mut plain_connection = database.plain_connection().await;
+    plain_connection.query_drop("UPDATE sawmill_default_meta SET version = 0").await.unwrap();
+    plain_connection
         .query_drop("DROP TABLE sawmill_default_entry, sawmill_default_once, sawmill_default_server")
         .await
         .unwrap();
@@ -65,13 +65,13 @@ async fn g12_a_schema_that_was_left_half_made_is_finished() {
     log.append(&made, NOW, vec![record(0, "m")]).await.unwrap();
 }
 
-/// Counted by the server, for a user that nobody else is.
+/// The server counts statements of a user that nobody else uses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g20_the_load_on_the_database_is_bounded() {
     let Some(database) = database_for("g20_the_load_on_the_database").await else { return };
     let user = format!("u{:08x}", random() as u32);
-    let mut stranger = database.stranger().await;
-    if stranger.query_drop("SET GLOBAL userstat = 1").await.is_err() {
+    let mut plain_connection = database.plain_connection().await;
+    if plain_connection.query_drop("SET GLOBAL userstat = 1").await.is_err() {
         sawmill_conformance::skipped("g20_the_load_on_the_database", "only MariaDB counts by user");
         return;
     }
@@ -83,23 +83,23 @@ async fn g20_the_load_on_the_database_is_bounded() {
             "SELECT CAST(select_commands + update_commands + other_commands AS UNSIGNED)
              FROM information_schema.user_statistics WHERE user = '{user}'"
         );
-        let mut stranger = database.stranger().await;
-        stranger.query_first::<u64, _>(sql).await.unwrap().unwrap()
+        let mut plain_connection = database.plain_connection().await;
+        plain_connection.query_first::<u64, _>(sql).await.unwrap().unwrap()
     };
     let open = async || Sawmill::options().engine(MysqlEngine).open(&url).await.unwrap();
     let load = load(open, asked).await;
     eprintln!("{load:?}, in statements");
-    // A busy machine takes longer, and what is asked at intervals goes on.
+    // A busy machine takes longer, and periodic queries go on meanwhile.
     assert!(load.per_message <= 0.05 || load.busy_per_second <= 100.0, "{load:?}");
     assert!(load.idle_per_second <= 30.0, "{load:?}");
     database.admin(&format!("DROP USER {user}@'%'")).await;
 }
 
-/// With a user of its own, and a problem planted after another.
+/// A user of the test's own, and one problem after another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_up_finds_each_planted_problem_and_is_silent_otherwise() {
     let Some(database) = database_for("a_check_up_finds").await else { return };
-    let mut forgetful = database.stranger().await;
+    let mut forgetful = database.plain_connection().await;
     let (name, me): (String, u64) =
         forgetful.query_first("SELECT DATABASE(), CONNECTION_ID()").await.unwrap().unwrap();
     let user = format!("u{:016x}", random());
@@ -108,9 +108,9 @@ async fn a_check_up_finds_each_planted_problem_and_is_silent_otherwise() {
     database.admin(&format!("GRANT {rights} ON {name}.* TO {user}")).await;
     database.admin(&format!("GRANT PROCESS ON *.* TO {user}")).await;
     let found = async || {
-        let mill = sawmill_mysql::open(&database.url_as(&user, "secret")).await.unwrap();
-        let mut found = mill.check_up(Duration::from_secs(2)).await.unwrap();
-        // Transactions of other tests on this server are not planted here.
+        let mill = sawmill::Sawmill::open(&database.url_as(&user, "secret")).await.unwrap();
+        let mut found = mill.admin().doctor(Duration::from_secs(2)).await.unwrap();
+        // Ignore transactions of other tests on this server.
         found.retain(|finding| {
             finding.check != "held-transaction" || finding.what.contains(&format!("connection {me} "))
         });
@@ -119,7 +119,7 @@ async fn a_check_up_finds_each_planted_problem_and_is_silent_otherwise() {
             .for_each(|finding| eprintln!("{}: {} ({})", finding.check, finding.what, finding.what_to_do));
         found.iter().map(|finding| finding.check).collect::<Vec<_>>()
     };
-    let mill = sawmill_mysql::open(&database.url_as(&user, "secret")).await.unwrap();
+    let mill = sawmill::Sawmill::open(&database.url_as(&user, "secret")).await.unwrap();
     mill.create_topic("orders").await.unwrap();
     mill.push("orders", "x").await.unwrap();
     assert!(found().await.is_empty());
@@ -128,7 +128,7 @@ async fn a_check_up_finds_each_planted_problem_and_is_silent_otherwise() {
     Env::system().sleep(Duration::from_secs(4)).await;
     assert_eq!(found().await, ["held-transaction"]);
     forgetful.query_drop("ROLLBACK").await.unwrap();
-    // Who asks the server again within a tenth of a second is told the same again.
+    // The server returns the same list again within a tenth of a second.
     Env::system().sleep(Duration::from_secs(1)).await;
     assert!(found().await.is_empty());
 
@@ -140,12 +140,12 @@ async fn a_check_up_finds_each_planted_problem_and_is_silent_otherwise() {
     }
     assert!(found().await.is_empty());
 
-    // Without the right to see the others it is not known what they hold, and that is said.
+    // Without the right to see others' transactions, the check reports that it could not look.
     database.admin(&format!("REVOKE PROCESS ON *.* FROM {user}")).await;
     assert_eq!(found().await, ["not-checked"]);
 }
 
-/// On a server of its own, since what is planted is planted for all.
+/// Needs its own server because these problems affect all users.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_up_finds_what_is_wrong_with_a_server_as_such() {
     const SHORT: Duration = Duration::from_secs(2);
@@ -160,13 +160,13 @@ async fn a_check_up_finds_what_is_wrong_with_a_server_as_such() {
     database.admin("CREATE USER plain IDENTIFIED BY 'secret'").await;
     database.admin(&format!("GRANT {rights} ON {name}.* TO plain")).await;
     let found = async |patience| {
-        let mill = sawmill_mysql::open(&database.url_as("plain", "secret")).await.unwrap();
-        let found = mill.check_up(patience).await.unwrap();
+        let mill = sawmill::Sawmill::open(&database.url_as("plain", "secret")).await.unwrap();
+        let found = mill.admin().doctor(patience).await.unwrap();
         found.iter().for_each(|finding| eprintln!("{}: {}", finding.check, finding.what));
         found.iter().map(|finding| finding.check).collect::<Vec<_>>()
     };
     let alone = async {
-        // A connection that was closed may be counted for another moment.
+        // A closed connection may still be counted for a moment.
         while !found(LONG).await.is_empty() {}
     };
     soon("nobody else is there, so that there is nothing that cannot be seen", alone).await;
@@ -179,7 +179,7 @@ async fn a_check_up_finds_what_is_wrong_with_a_server_as_such() {
 
     for zone in ["+09:00", "-09:00"] {
         database.admin(&format!("SET GLOBAL time_zone = '{zone}'")).await;
-        let mut forgetful = database.stranger().await;
+        let mut forgetful = database.plain_connection().await;
         forgetful.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.unwrap();
         assert!(found(LONG).await.is_empty(), "it has only begun, whatever the zone is");
         Env::system().sleep(2 * SHORT).await;
@@ -189,7 +189,8 @@ async fn a_check_up_finds_what_is_wrong_with_a_server_as_such() {
     database.admin("SET GLOBAL time_zone = SYSTEM").await;
     Env::system().sleep(SHORT).await;
 
-    // For everybody but administrators, the clock is an hour ahead. By that clock, what runs at this moment began an hour ago.
+    // The clock is an hour ahead for all users except administrators. By that clock, current transactions
+    // began an hour ago.
     let ahead = AHEAD.as_secs();
     database.admin(&format!("SET GLOBAL init_connect = 'SET timestamp = UNIX_TIMESTAMP() + {ahead}'")).await;
     assert_eq!(found(2 * AHEAD).await, ["clock-skew"]);

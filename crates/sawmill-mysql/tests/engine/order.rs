@@ -1,14 +1,14 @@
-//! The order of numbers is the order of commits: nothing appears behind a reader who has gone on.
+//! Tests that the order of numbers is the order of commits: no message appears behind a reader's position.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Database, NOW, database_for, record, soon, stands_in_line, topic};
+use crate::support::{Database, NOW, database_for, record, soon, topic, waits_for_lock};
 use futures_util::future::join_all;
 use mysql_async::prelude::Queryable;
-use sawmill::log::{Log, Position, Want};
-use sawmill::topic::Topic;
+use sawmill_engine::model::Topic;
+use sawmill_engine::storage::{Log, Position, ReadRequest};
 
 const PUSHERS: usize = 16;
 const EACH: usize = 120;
@@ -19,14 +19,14 @@ async fn handles(database: &Database, count: usize) -> Vec<Arc<dyn Log>> {
     join_all(open).await
 }
 
-/// Follows a shard until it has read all that was pushed, and holds that what one pusher pushed comes in order and that no number is
-/// left out. Returns how many messages it has read.
+/// Follows a shard until all pushed messages were read. Asserts that each pusher's messages come in order and
+/// that no number is missing. Returns the number of messages read.
 async fn follow(log: Arc<dyn Log>, topic: Topic, shard: u16, all_pushed: &AtomicBool) -> usize {
     let (mut after, mut next, mut read) = (Position::default(), HashMap::<String, usize>::new(), 0);
     loop {
-        // Known before it is read: nothing comes after the end that is read then.
+        // Checked before the read, so nothing comes after the end that it finds.
         let is_last = all_pushed.load(Ordering::SeqCst);
-        let want = Want { shard, after: after.clone(), limit: 7 };
+        let want = ReadRequest { shard, after: after.clone(), limit: 7 };
         let block = log.read(&topic, &[want]).await.unwrap().remove(0);
         let count = block.messages.len();
         assert_eq!(
@@ -61,7 +61,7 @@ async fn sixteen_pushers_at_once_leave_no_gap_and_no_reader_skips_one() {
         async move {
             let mut number = 0;
             while number < EACH {
-                // Batches of different sizes, each over several shards, beginning with different ones.
+                // Batches of different sizes, each over several shards and beginning with a different one.
                 let size = (1 + (pusher + number) % 5).min(EACH - number);
                 let shard = |n: usize| ((pusher + n * 7) % usize::from(SHARDS)) as u16;
                 let batch = (number..number + size).map(|n| record(shard(n), format!("p{pusher} {n}")));
@@ -81,14 +81,13 @@ async fn sixteen_pushers_at_once_leave_no_gap_and_no_reader_skips_one() {
     assert_eq!(read.iter().sum::<usize>(), PUSHERS * EACH, "some are lost, or came twice");
 }
 
-/// A push whose commit is held back holds back those of its shard that come after it, and no other shard; and it is read before
-/// them.
+/// A push that commits late delays later pushes to its shard, but to no other shard, and is read before them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_commit_is_not_skipped() {
     let Some(database) = database_for("a_late_commit_is_not_skipped").await else { return };
     let log = handles(&database, 1).await.remove(0);
     let topic = topic(&*log, "orders", 2).await;
-    let mut late = database.stranger().await;
+    let mut late = database.plain_connection().await;
     late.query_drop("START TRANSACTION").await.unwrap();
     let held = "SELECT last FROM sawmill_default_shard WHERE topic = 1 AND number = 0 FOR UPDATE";
     assert_eq!(late.query_first::<u64, _>(held).await.unwrap(), Some(0));
@@ -108,37 +107,40 @@ async fn a_late_commit_is_not_skipped() {
     };
     let other = async {
         log.append(&topic, NOW, vec![record(1, "other shard")]).await.unwrap();
-        let block =
-            log.read(&topic, &[Want { shard: 0, after: Position::default(), limit: 9 }]).await.unwrap();
+        let block = log
+            .read(&topic, &[ReadRequest { shard: 0, after: Position::default(), limit: 9 }])
+            .await
+            .unwrap();
         assert!(block[0].messages.is_empty(), "nothing of shard 0 is committed");
         let counters = format!("`{}`.`sawmill_default_shard`", database.name);
-        stands_in_line(&mut database.stranger().await, &counters).await;
+        waits_for_lock(&mut database.plain_connection().await, &counters).await;
         late.query_drop("COMMIT").await.unwrap();
     };
     soon("both pushes", futures_util::future::join(waiting, other)).await;
-    let block = log.read(&topic, &[Want { shard: 0, after: Position::default(), limit: 9 }]).await.unwrap();
+    let block =
+        log.read(&topic, &[ReadRequest { shard: 0, after: Position::default(), limit: 9 }]).await.unwrap();
     let came: Vec<_> = block[0].messages.iter().map(|message| &message.payload[..]).collect();
     assert_eq!(came, [&b"late"[..], b"after"]);
 }
 
-/// A stranger's transaction that stays open, with a view of everything as it was, delays nobody.
+/// Another client's open transaction with a snapshot delays nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_strangers_open_transaction_delays_nothing() {
     let Some(database) = database_for("a_strangers_open_transaction").await else { return };
     let log = handles(&database, 1).await.remove(0);
     let topic = topic(&*log, "orders", 1).await;
-    let mut stranger = database.stranger().await;
-    stranger.query_drop("CREATE TABLE theirs (a INT)").await.unwrap();
-    stranger.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.unwrap();
-    stranger.query_drop("INSERT INTO theirs VALUES (1)").await.unwrap();
-    stranger.query_drop("SELECT COUNT(*) FROM sawmill_default_message").await.unwrap();
+    let mut plain_connection = database.plain_connection().await;
+    plain_connection.query_drop("CREATE TABLE theirs (a INT)").await.unwrap();
+    plain_connection.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.unwrap();
+    plain_connection.query_drop("INSERT INTO theirs VALUES (1)").await.unwrap();
+    plain_connection.query_drop("SELECT COUNT(*) FROM sawmill_default_message").await.unwrap();
     let mut after = Position::default();
     for n in 0..50 {
         log.append(&topic, NOW, vec![record(0, format!("p {n}"))]).await.unwrap();
-        let want = Want { shard: 0, after: after.clone(), limit: 9 };
+        let want = ReadRequest { shard: 0, after: after.clone(), limit: 9 };
         let block = log.read(&topic, &[want]).await.unwrap().remove(0);
         assert_eq!(block.messages.len(), 1, "it is read at once");
         after = block.end;
     }
-    stranger.query_drop("ROLLBACK").await.unwrap();
+    plain_connection.query_drop("ROLLBACK").await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The way to the server is encrypted as the URL says, and no further than that is anybody trusted.
+//! Tests of encryption: connections are encrypted and certificates verified as the URL says.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
@@ -8,7 +8,7 @@ use sawmill_conformance::waits::in_time;
 use sawmill_mysql::MysqlEngine;
 use sawmill_servers::{Kind, Server};
 
-/// Somebody who signs certificates.
+/// A certificate authority.
 struct Authority {
     key: KeyPair,
     certificate: Certificate,
@@ -22,7 +22,7 @@ impl Authority {
         Self { certificate: params.self_signed(&key).unwrap(), key }
     }
 
-    /// A certificate for this name, and its key, as PEM writes them.
+    /// Returns a certificate for this name and its key in PEM format.
     fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -66,7 +66,7 @@ async fn the_way_to_the_server_is_as_secure_as_the_url_says() {
     };
     let (ours, theirs) = (file("ours.pem", &ours), file("theirs.pem", &theirs));
 
-    // From this user the server takes nothing that is not encrypted.
+    // The server accepts this user only over encrypted connections.
     let opts = OptsBuilder::from_opts(Opts::from_url(&plain).unwrap()).prefer_socket(false);
     let mut admin = Conn::new(opts).await.unwrap();
     admin.query_drop("CREATE USER shy@'%' IDENTIFIED BY 'sawmill' REQUIRE SSL").await.unwrap();
@@ -86,7 +86,7 @@ async fn the_way_to_the_server_is_as_secure_as_the_url_says() {
 
     let certificate = "the server's certificate is refused";
     refused(&verified.replace(&ours, &theirs), ErrorKind::Invalid, certificate).await;
-    // Without a file the public authorities are asked, and they know nothing of this one.
+    // Without a file the public authorities are used, which did not sign this certificate.
     refused(&format!("{url}?ssl-mode=VERIFY_IDENTITY"), ErrorKind::Invalid, certificate).await;
     refused(&verified.replace("127.0.0.1", "localhost"), ErrorKind::Invalid, certificate).await;
 }

@@ -1,4 +1,5 @@
-//! Servers that will not do are refused by name. This one says that it is older than it is, and then takes less than it could.
+//! Tests that unsuitable servers are refused: a server that reports an old version, and one with small
+//! packets.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};

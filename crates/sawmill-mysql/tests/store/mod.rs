@@ -1,15 +1,15 @@
-//! The store that behaviours are shown on: a database of MySQL or MariaDB.
+//! The store that the behaviours are tested on: a database of MySQL or MariaDB.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill::{OpenOptions, Sawmill};
 use sawmill_conformance::behaviours::TestStore;
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_mysql::MysqlEngine;
 
 use crate::server::{Database, server};
 
-/// A database that one test has to itself.
+/// A database of the test's own.
 pub(crate) struct OnServer {
     database: Database,
 }
@@ -23,7 +23,7 @@ impl TestStore for OnServer {
         server().err()
     }
     fn new() -> Self {
-        Self { database: Database::made_elsewhere(server().unwrap()) }
+        Self { database: Database::new_blocking(server().unwrap()) }
     }
     fn options() -> OpenOptions {
         Sawmill::options().engine(MysqlEngine)
@@ -31,7 +31,7 @@ impl TestStore for OnServer {
     fn url(&self) -> String {
         self.database.url()
     }
-    async fn seams(&self) -> Store {
+    async fn seams(&self) -> OpenedStore {
         MysqlEngine.open(&self.url().parse().unwrap(), &Namespace::default()).await.unwrap()
     }
 }

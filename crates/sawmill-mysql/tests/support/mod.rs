@@ -1,4 +1,4 @@
-//! What the tests of this engine share: the server that they talk to, and a database of each test's own.
+//! Helpers shared by the tests of this engine: the server, a database per test, messages.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -7,28 +7,26 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
-use sawmill::clock::Timestamp;
-use sawmill::engine::{Engine, Namespace, Store};
-use sawmill::env::Env;
-use sawmill::log::{Log, Record};
-use sawmill::topic::{Topic, TopicSpec};
-use sawmill::{Message, MessageId};
+use sawmill::{Message, MessageId, Timestamp, TopicSpec};
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Engine, Log, Namespace, OpenedStore, Record};
 use sawmill_mysql::MysqlEngine;
 use tokio::runtime::{Builder, Runtime};
 
-/// The time at which the tests play.
+/// The current time in tests.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-/// Where `cargo xtask engines up` has started a server.
+/// Names the server that `cargo xtask engines up` has started.
 const VARIABLE: &str = "SAWMILL_TEST_MYSQL";
 
-/// The URL of the server, or why there is none.
+/// Returns the URL of the test server, or the reason why there is none.
 pub(crate) fn server() -> Result<String, String> {
     let url = std::env::var(VARIABLE).ok().filter(|url| !url.is_empty());
     url.ok_or_else(|| format!("{VARIABLE} names no server; `cargo xtask engines up mariadb` starts one"))
 }
 
-/// A database for this test. Without a server the test is skipped, visibly.
+/// Creates a database for this test. Without a server, reports the test as skipped.
 pub(crate) async fn database_for(test: &str) -> Option<Database> {
     match server() {
         Ok(url) => Some(Database::new(&url).await),
@@ -39,7 +37,7 @@ pub(crate) async fn database_for(test: &str) -> Option<Database> {
     }
 }
 
-/// A database that goes away with it.
+/// A database that is dropped with this value.
 pub(crate) struct Database {
     server: Opts,
     pub(crate) name: String,
@@ -53,9 +51,9 @@ impl Database {
         database
     }
 
-    /// The same for somebody who cannot wait.
-    pub(crate) fn made_elsewhere(url: String) -> Self {
-        elsewhere(async move { Self::new(&url).await }).unwrap()
+    /// Creates a database from code that is not async.
+    pub(crate) fn new_blocking(url: String) -> Self {
+        on_background_runtime(async move { Self::new(&url).await }).unwrap()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -71,17 +69,17 @@ impl Database {
         format!("mysql://{user}:{password}@{host}:{port}/{database}")
     }
 
-    pub(crate) async fn open(&self, namespace: &str) -> sawmill::Result<Store> {
+    pub(crate) async fn open(&self, namespace: &str) -> sawmill::Result<OpenedStore> {
         MysqlEngine.open(&self.url().parse().unwrap(), &namespace.parse().unwrap()).await
     }
 
-    /// A connection of somebody else's, to this database.
-    pub(crate) async fn stranger(&self) -> Conn {
+    /// Returns a plain connection to this database, which is not part of Sawmill.
+    pub(crate) async fn plain_connection(&self) -> Conn {
         let opts = OptsBuilder::from_opts(self.server.clone()).db_name(Some(&self.name));
         Conn::new(opts.prefer_socket(false)).await.unwrap()
     }
 
-    /// Does this as somebody who may do everything.
+    /// Runs a statement as an administrator.
     pub(crate) async fn admin(&self, sql: &str) {
         admin(self.server.clone(), sql).await;
     }
@@ -97,15 +95,16 @@ async fn admin(server: Opts, sql: &str) {
 impl Drop for Database {
     fn drop(&mut self) {
         let (server, sql) = (self.server.clone(), format!("DROP DATABASE {}", self.name));
-        // The test's own runtime is busy with the test, or gone.
-        if elsewhere(async move { admin(server, &sql).await }).is_err() {
+        // The test's own runtime is busy or gone.
+        if on_background_runtime(async move { admin(server, &sql).await }).is_err() {
             eprintln!("database {} is left behind", self.name);
         }
     }
 }
 
-/// Does this on a thread of its own, in a runtime that stays as long as the test program: what is opened there stays open.
-pub(crate) fn elsewhere<T: Send + 'static>(
+/// Runs work on a separate thread, in a runtime that lives as long as the test program, so connections opened
+/// there stay open.
+pub(crate) fn on_background_runtime<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> std::thread::Result<T> {
     static RUNTIME: LazyLock<Runtime> =
@@ -114,7 +113,7 @@ pub(crate) fn elsewhere<T: Send + 'static>(
 }
 
 pub(crate) fn random() -> u64 {
-    Env::system().dice().roll()
+    Env::system().rng().next_u64()
 }
 
 pub(crate) fn default_namespace() -> Namespace {
@@ -127,7 +126,7 @@ pub(crate) async fn topic(log: &dyn Log, name: &str, shards: u16) -> Topic {
     log.create_topic(&spec).await.unwrap()
 }
 
-/// A message that says this, due at once.
+/// A message with this payload, due at once.
 pub(crate) fn message(text: String) -> Message {
     Message {
         id: MessageId::from_u128(u128::from(random()) << 64 | u128::from(random())),
@@ -139,33 +138,33 @@ pub(crate) fn message(text: String) -> Message {
     }
 }
 
-/// A record that says this, for a shard.
+/// A record with this payload for a shard.
 pub(crate) fn record(shard: u16, text: impl Into<String>) -> Record {
     Record::once(shard, message(text.into()))
 }
 
-/// InnoDB's own report. Unlike the list of transactions in the information schema it is made anew for everybody who asks.
+/// Returns InnoDB's status report. Unlike the transaction list in the information schema, it is never cached.
 pub(crate) async fn innodb_status(watch: &mut Conn) -> String {
     let row: (String, String, String) =
         watch.query_first("SHOW ENGINE INNODB STATUS").await.unwrap().unwrap();
     row.2
 }
 
-/// Waits until a transaction waits for a row of this table.
-pub(crate) async fn stands_in_line(watch: &mut Conn, table: &str) {
-    let stands = |status: &str| {
+/// Waits until a transaction waits for a row lock in this table.
+pub(crate) async fn waits_for_lock(watch: &mut Conn, table: &str) {
+    let waits = |status: &str| {
         let transactions = status.split("\nTRANSACTIONS\n").nth(1).unwrap_or_default();
         transactions.lines().any(|line| line.contains(table) && line.trim_end().ends_with("waiting"))
     };
-    while !stands(&innodb_status(watch).await) {
+    while !waits(&innodb_status(watch).await) {
         Env::system().sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// No wait is longer.
+/// The time limit of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits for what must happen soon.
+/// Waits at most for [`PATIENCE`].
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let done = Env::system().within(PATIENCE, future).await;
     done.unwrap_or_else(|| panic!("test timed out: {what}"))

@@ -1,17 +1,17 @@
-//! The PostgreSQL engine passes both suites: on the PostgreSQL that most have, on the newest, and behind a pooler in
-//! transaction mode.
+//! Runs both conformance suites on the most common version of PostgreSQL, on the newest one, and behind a
+//! pooler in transaction mode.
 
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill_conformance::Factory;
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_postgres::PostgresEngine;
 
-/// The server that this variable names.
+/// The server that this environment variable names.
 struct On(&'static str);
 
 #[async_trait]
 impl Factory for On {
-    async fn open(&self, namespace: &Namespace) -> Store {
+    async fn open(&self, namespace: &Namespace) -> OpenedStore {
         let url = crate::support::server_in(self.0).expect("a server").parse().expect("a URL");
         PostgresEngine::default().open(&url, namespace).await.expect("a database")
     }

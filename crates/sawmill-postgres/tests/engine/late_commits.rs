@@ -1,12 +1,12 @@
-//! What commits late is not lost, and who does not commit holds nobody up.
+//! Messages that commit late are not lost, and open transactions delay nobody.
 
 use std::time::Duration;
 
-use crate::support::{ids, namespace, open, read, records, server_for, soon, stranger, topic};
-use sawmill::clock::{Clock, SystemClock};
-use sawmill::log::{Log, Position};
+use crate::support::{ids, namespace, open, plain_client, read, records, server_for, soon, topic};
+use sawmill_engine::runtime::{Clock, SystemClock};
+use sawmill_engine::storage::{Log, Position};
 
-/// The statement by which somebody pushes in a transaction of their own, as the library's own append does.
+/// Returns a statement that pushes within a user's transaction, like the library's own append.
 fn push(namespace: &str, uid: &str, id: u128) -> String {
     let number = uid.trim_start_matches('t');
     format!(
@@ -17,15 +17,15 @@ fn push(namespace: &str, uid: &str, id: u128) -> String {
     )
 }
 
-/// A push whose commit is held back while later pushes commit is delivered, exactly once and soon after its commit; it
-/// delays nothing meanwhile.
+/// A push that commits after later pushes is delivered exactly once and soon after its commit. Meanwhile it
+/// delays nothing.
 #[tokio::test]
 async fn a_push_that_commits_late_is_delivered_once() {
     let Some(url) = server_for("a_push_that_commits_late_is_delivered_once") else { return };
     let namespace = namespace();
     let log = open(&url, &namespace).await;
     let topic = topic(&log, "orders", 1).await;
-    let (slow, slower) = (stranger(&url).await, stranger(&url).await);
+    let (slow, slower) = (plain_client(&url).await, plain_client(&url).await);
     for (client, id) in [(&slow, 1001), (&slower, 1002)] {
         client.batch_execute("BEGIN").await.unwrap();
         client.batch_execute(&push(namespace.as_str(), &topic.uid, id)).await.unwrap();
@@ -50,20 +50,20 @@ async fn a_push_that_commits_late_is_delivered_once() {
         let again = log.reread(&topic, 0, &block.span).await.unwrap();
         assert_eq!(again, block.messages, "a block is the same, whatever has committed since");
     }
-    // A reader that comes now has each of them once, in whatever order.
+    // A new reader gets each message once, in any order.
     let mut all = ids(&read(&log, &topic, 0, &Position::default(), 100).await);
     all.sort_unstable();
     assert_eq!(all, [0, 1, 2, 3, 4, 1001, 1002]);
 }
 
-/// What was rolled back never was.
+/// A push that was rolled back is never visible.
 #[tokio::test]
 async fn a_push_that_is_rolled_back_is_not_delivered() {
     let Some(url) = server_for("a_push_that_is_rolled_back_is_not_delivered") else { return };
     let namespace = namespace();
     let log = open(&url, &namespace).await;
     let topic = topic(&log, "orders", 1).await;
-    let other = stranger(&url).await;
+    let other = plain_client(&url).await;
     other.batch_execute("BEGIN").await.unwrap();
     other.batch_execute(&push(namespace.as_str(), &topic.uid, 7)).await.unwrap();
     log.append(&topic, crate::support::NOW, records(0, [1])).await.unwrap();
@@ -73,16 +73,16 @@ async fn a_push_that_is_rolled_back_is_not_delivered() {
     assert_eq!(ids(&read(&log, &topic, 0, &block.end, 10).await), [2]);
 }
 
-/// A transaction of somebody else's that writes and stays open, in this database and in another one of the same server,
-/// delays no message. It stays open for some seconds here, or for as many as `SAWMILL_TEST_STRANGER_SECONDS` says.
+/// Another client's open write transaction delays no message, neither in this database nor in another one of
+/// the same server. It stays open for some seconds, or for `SAWMILL_TEST_STRANGER_SECONDS`.
 #[tokio::test]
 async fn a_strangers_transaction_delays_nothing() {
     let Some(url) = server_for("a_strangers_transaction_delays_nothing") else { return };
     let namespace = namespace();
     let log = open(&url, &namespace).await;
     let topic = topic(&log, "orders", 1).await;
-    let here = stranger(&url).await;
-    let elsewhere = stranger(&format!("{}/template1", url.rsplit_once('/').unwrap().0)).await;
+    let here = plain_client(&url).await;
+    let elsewhere = plain_client(&format!("{}/template1", url.rsplit_once('/').unwrap().0)).await;
     let wanted = std::env::var("SAWMILL_TEST_STRANGER_SECONDS").ok().and_then(|text| text.parse().ok());
     let long = Duration::from_secs(wanted.unwrap_or(5));
     for client in [&here, &elsewhere] {
@@ -109,15 +109,15 @@ async fn a_strangers_transaction_delays_nothing() {
     }
 }
 
-/// A block of a large window costs what the block holds: the last of many blocks is not slower than the first, also while
-/// somebody keeps an old transaction open.
+/// The cost of a block depends only on its contents: the last block of a large window is as fast as the
+/// first, even while an old transaction is open.
 #[tokio::test]
 async fn a_large_window_is_read_block_by_block() {
     let Some(url) = server_for("a_large_window_is_read_block_by_block") else { return };
     let namespace = namespace();
     let log = open(&url, &namespace).await;
     let topic = topic(&log, "orders", 2).await;
-    let pin = stranger(&url).await;
+    let pin = plain_client(&url).await;
     pin.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
     for batch in 0..20u128 {
         let both =
@@ -141,8 +141,8 @@ async fn a_large_window_is_read_block_by_block() {
     pin.batch_execute("ROLLBACK").await.unwrap();
 }
 
-/// A restore on another server, whose transactions have other numbers: what was there is read as before, and what is new comes
-/// after it.
+/// After a restore on another server with other transaction ids, old messages are read as before and new ones
+/// come after them.
 #[tokio::test]
 async fn numbers_from_another_server_are_shifted_past() {
     let Some(url) = server_for("numbers_from_another_server_are_shifted_past") else { return };
@@ -151,10 +151,10 @@ async fn numbers_from_another_server_are_shifted_past() {
     let topic = topic(&log, "orders", 1).await;
     log.append(&topic, crate::support::NOW, records(0, [1, 2])).await.unwrap();
     drop(log);
-    // As a restored dump would look: numbers that this server has not reached, from a server that is not this one.
+    // Simulates a restored dump: ids that this server has not reached, and the identifier of another server.
     let (schema, number) =
         (format!("\"sawmill_{namespace}\"", namespace = namespace.as_str()), &topic.uid[1..]);
-    let other = stranger(&url).await;
+    let other = plain_client(&url).await;
     other
         .batch_execute(&format!(
             "UPDATE {schema}.message_{number}_0 SET xid = xid + 1000000000; UPDATE {schema}.meta SET server = 'other'"
@@ -169,19 +169,19 @@ async fn numbers_from_another_server_are_shifted_past() {
     assert_eq!(ids(&read(&log, &topic, 0, &Position::default(), 10).await), [1, 2, 3]);
 }
 
-/// The same when all that was there had been read and dropped: positions go on to speak of its numbers, and what is new comes after
-/// them.
+/// The same if all old messages had been read and dropped: positions still refer to their ids, and new
+/// messages come after them.
 #[tokio::test]
 async fn numbers_of_what_was_dropped_are_shifted_past() {
     let Some(url) = server_for("numbers_of_what_was_dropped_are_shifted_past") else { return };
-    // Whether or not it is known which server the tables come from.
+    // With and without knowing which server the tables come from.
     for server in ["other", ""] {
         let namespace = namespace();
         let log = open(&url, &namespace).await;
         let topic = topic(&log, "orders", 2).await;
         let schema = format!("\"sawmill_{}\"", namespace.as_str());
-        let other = stranger(&url).await;
-        // A server whose numbers are higher than those of this one will ever be in this test.
+        let other = plain_client(&url).await;
+        // Ids higher than this server will reach during the test.
         other.batch_execute(&format!("UPDATE {schema}.meta SET shift = 1000000000")).await.unwrap();
         log.append(&topic, crate::support::NOW, records(0, [1, 2])).await.unwrap();
         let at = read(&log, &topic, 0, &Position::default(), 10).await.end;

@@ -1,18 +1,18 @@
-//! Opening a store: what is refused, and what is said then; who opens at the same time; other namespaces.
+//! Tests of opening a store: refusals and their messages, concurrent opening, other namespaces.
 
-use crate::support::{ids, namespace, open, read, records, server_for, stranger, topic};
-use sawmill::log::{Log, Position};
+use crate::support::{ids, namespace, open, plain_client, read, records, server_for, topic};
 use sawmill::{Error, ErrorKind};
+use sawmill_engine::storage::{Log, Position};
 use sawmill_postgres::Postgres;
 
-/// Opens what must be refused, with an error of this kind that says all this and no password.
+/// Asserts that opening fails with an error of this kind that contains all these texts and no password.
 async fn refused(url: &str, kind: ErrorKind, said: &[&str]) -> Error {
     refused_in(url, &namespace(), kind, said).await
 }
 
 async fn refused_in(
     url: &str,
-    namespace: &sawmill::engine::Namespace,
+    namespace: &sawmill_engine::storage::Namespace,
     kind: ErrorKind,
     said: &[&str],
 ) -> Error {
@@ -27,10 +27,10 @@ async fn refused_in(
     error
 }
 
-/// The URL with another user, who has this password, and another database.
+/// Replaces the user, the password and the database of a URL.
 fn changed(url: &str, user: &str, database: &str) -> String {
-    let place = url.split_once('@').unwrap().1.split_once('/').unwrap().0;
-    format!("postgres://{user}:hunter2@{place}/{database}")
+    let host = url.split_once('@').unwrap().1.split_once('/').unwrap().0;
+    format!("postgres://{user}:hunter2@{host}/{database}")
 }
 
 #[tokio::test]
@@ -57,21 +57,21 @@ async fn a_database_that_is_not_there_is_named() {
 #[tokio::test]
 async fn missing_rights_are_said_with_what_to_grant() {
     let Some(url) = server_for("missing_rights_are_said_with_what_to_grant") else { return };
-    let admin = stranger(&url).await;
-    let user = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    let admin = plain_client(&url).await;
+    let user = format!("u{:016x}", sawmill_engine::runtime::Env::system().rng().next_u64());
     admin.batch_execute(&format!("CREATE USER {user} PASSWORD 'hunter2'")).await.unwrap();
     refused(&changed(&url, &user, "postgres"), ErrorKind::Invalid, &["may not", "CREATE on the database"])
         .await;
     admin.batch_execute(&format!("DROP USER {user}")).await.unwrap();
 }
 
-/// Who may only use what is there need not be able to make anything.
+/// A user with rights to the tables alone needs no right to create anything.
 #[tokio::test]
 async fn rights_to_the_tables_are_enough_where_the_schema_is_there() {
     let Some(url) = server_for("rights_to_the_tables_are_enough_where_the_schema_is_there") else { return };
-    let (admin, namespace) = (stranger(&url).await, namespace());
+    let (admin, namespace) = (plain_client(&url).await, namespace());
     let made = topic(&open(&url, &namespace).await, "orders", 1).await;
-    let user = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    let user = format!("u{:016x}", sawmill_engine::runtime::Env::system().rng().next_u64());
     let schema = format!("\"sawmill_{}\"", namespace.as_str());
     admin
         .batch_execute(&format!(
@@ -83,7 +83,7 @@ async fn rights_to_the_tables_are_enough_where_the_schema_is_there() {
     let log = open(&changed(&url, &user, "postgres"), &namespace).await;
     log.append(&made, crate::support::NOW, records(0, [1])).await.unwrap();
     assert_eq!(ids(&read(&log, &made, 0, &Position::default(), 9).await), [1]);
-    let spec = sawmill::topic::TopicSpec::new("more".parse().unwrap());
+    let spec = sawmill::TopicSpec::new("more".parse().unwrap());
     let error = log.create_topic(&spec).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("may not"), "{error}");
@@ -91,12 +91,12 @@ async fn rights_to_the_tables_are_enough_where_the_schema_is_there() {
     admin.batch_execute(&format!("DROP OWNED BY {user}; DROP USER {user}")).await.unwrap();
 }
 
-/// Who may make nothing in the database but has a schema of their own can use that.
+/// A user who may create nothing in the database can use a schema that they own.
 #[tokio::test]
 async fn a_schema_that_was_made_for_somebody_is_enough() {
     let Some(url) = server_for("a_schema_that_was_made_for_somebody_is_enough") else { return };
-    let (admin, namespace) = (stranger(&url).await, namespace());
-    let user = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    let (admin, namespace) = (plain_client(&url).await, namespace());
+    let user = format!("u{:016x}", sawmill_engine::runtime::Env::system().rng().next_u64());
     let schema = format!("\"sawmill_{}\"", namespace.as_str());
     admin
         .batch_execute(&format!(
@@ -112,12 +112,12 @@ async fn a_schema_that_was_made_for_somebody_is_enough() {
     admin.batch_execute(&format!("DROP OWNED BY {user}; DROP USER {user}")).await.unwrap();
 }
 
-/// A server that says that it is older than what is needed, as somebody sees it in whose search path there is a function that says so.
+/// Simulates an old server: a function on the user's search path reports an older version.
 #[tokio::test]
 async fn a_server_that_is_too_old_is_refused_before_anything_is_made() {
     let Some(url) = server_for("a_server_that_is_too_old_is_refused") else { return };
-    let (admin, namespace) = (stranger(&url).await, namespace());
-    let user = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    let (admin, namespace) = (plain_client(&url).await, namespace());
+    let user = format!("u{:016x}", sawmill_engine::runtime::Env::system().rng().next_u64());
     admin
         .batch_execute(&format!(
             "CREATE USER {user} PASSWORD 'hunter2'; CREATE SCHEMA {user} AUTHORIZATION {user};
@@ -136,7 +136,7 @@ async fn a_server_that_is_too_old_is_refused_before_anything_is_made() {
     admin.batch_execute(&format!("DROP OWNED BY {user} CASCADE; DROP USER {user}")).await.unwrap();
 }
 
-/// Through a socket file, where the server has no name that a certificate could be for.
+/// A server behind a Unix socket has no name that a certificate could be for.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_server_behind_a_socket_file_is_reached() {
@@ -146,13 +146,13 @@ async fn a_server_behind_a_socket_file_is_reached() {
     let (user, rest) = url.strip_prefix("postgres://").unwrap().split_once('@').unwrap();
     let (host, database) = rest.split_once('/').unwrap();
     let host = host.to_owned();
-    // The server of the tests has none: whoever comes through this one is handed on to its port.
-    sawmill::env::Env::system().spawn(async move {
+    // The test server has no Unix socket: forward connections to its port.
+    sawmill_engine::runtime::Env::system().spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
             let host = host.clone();
-            sawmill::env::Env::system().spawn(async move {
+            sawmill_engine::runtime::Env::system().spawn(async move {
                 let mut server = tokio::net::TcpStream::connect(host).await.unwrap();
-                // It ends when one of them does.
+                // It ends when either side does.
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
             });
         }
@@ -166,15 +166,15 @@ async fn a_server_behind_a_socket_file_is_reached() {
     }
 }
 
-/// Where nobody may ask which server this is (some who rent out servers forbid it), a restore is found out by its messages.
+/// Some hosting providers hide the server's identifier. A restore is then detected by its messages.
 #[tokio::test]
 async fn the_servers_name_need_not_be_known() {
     let Some(url) = server_for("the_servers_name_need_not_be_known") else { return };
-    let (admin, namespace) = (stranger(&url).await, namespace());
-    let name = format!("u{:016x}", sawmill::env::Env::system().dice().roll());
+    let (admin, namespace) = (plain_client(&url).await, namespace());
+    let name = format!("u{:016x}", sawmill_engine::runtime::Env::system().rng().next_u64());
     admin.batch_execute(&format!("CREATE USER {name} PASSWORD 'hunter2'")).await.unwrap();
     admin.batch_execute(&format!("CREATE DATABASE {name} OWNER {name} TEMPLATE template0")).await.unwrap();
-    let inside = stranger(&format!("{}/{name}", url.rsplit_once('/').unwrap().0)).await;
+    let inside = plain_client(&format!("{}/{name}", url.rsplit_once('/').unwrap().0)).await;
     inside.batch_execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC").await.unwrap();
     let theirs = changed(&url, &name, &name);
     let log = open(&theirs, &namespace).await;
@@ -199,7 +199,7 @@ async fn a_newer_schema_is_left_alone() {
     let Some(url) = server_for("a_newer_schema_is_left_alone") else { return };
     let namespace = namespace();
     drop(open(&url, &namespace).await);
-    let admin = stranger(&url).await;
+    let admin = plain_client(&url).await;
     let meta = format!("\"sawmill_{}\".meta", namespace.as_str());
     admin.batch_execute(&format!("UPDATE {meta} SET version = 99")).await.unwrap();
     refused_in(&url, &namespace, ErrorKind::Corrupt, &["version 99", "newer program"]).await;
@@ -209,7 +209,7 @@ async fn a_newer_schema_is_left_alone() {
 async fn nobody_at_the_port_is_said() {
     let url = "postgres://me:hunter2@127.0.0.1:1/jobs";
     let error = refused(url, ErrorKind::Unavailable, &["cannot be reached", "me:***@127.0.0.1:1"]).await;
-    assert!(error.may_pass(), "a server may come back");
+    assert!(error.is_retryable(), "a server may come back");
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn what_is_no_url_of_postgresql_is_refused() {
     }
 }
 
-/// Several processes may open a namespace that is not there at the same moment.
+/// Several processes may create the same namespace at the same time.
 #[tokio::test]
 async fn opening_at_once_makes_one_schema() {
     let Some(url) = server_for("opening_at_once_makes_one_schema") else { return };
@@ -238,14 +238,14 @@ async fn opening_at_once_makes_one_schema() {
     }
 }
 
-/// Nothing waits for somebody who migrates, or who makes a topic, as long as it needs nothing of that.
+/// Opening and using a store does not wait for a migration or for the creation of a topic.
 #[tokio::test]
 async fn a_store_is_opened_and_used_while_another_is_changed() {
     let Some(url) = server_for("a_store_is_opened_and_used_while_another_is_changed") else { return };
     let namespace = namespace();
     let log = open(&url, &namespace).await;
     let made = topic(&log, "orders", 1).await;
-    let other = stranger(&url).await;
+    let other = plain_client(&url).await;
     let schema = format!("\"sawmill_{}\"", namespace.as_str());
     other
         .batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock(1398896461, hashtext('{schema}'))"))

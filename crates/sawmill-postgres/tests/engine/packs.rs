@@ -1,15 +1,17 @@
-//! Messages of one push are packed: what comes out is what went in.
+//! Tests of packs: a push is read back unchanged.
 
 use std::time::Duration;
 
-use crate::support::{NOW, ids, message, namespace, open, read, records, server_for, soon, stranger, topic};
-use sawmill::clock::{Clock, SystemClock, Timestamp};
-use sawmill::log::{Log, Position, Record};
-use sawmill::topic::Topic;
-use sawmill::{Message, MessageId};
+use crate::support::{
+    NOW, ids, message, namespace, open, plain_client, read, records, server_for, soon, topic,
+};
+use sawmill::{Message, MessageId, Timestamp};
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::{Clock, SystemClock};
+use sawmill_engine::storage::{Log, Position, Record};
 use sawmill_postgres::Postgres;
 
-/// Messages of all kinds: with and without a key, headers, a due time that has passed; empty, small and large.
+/// Messages of all kinds: with and without a key, headers, and a past due time; empty, small and large.
 fn messages(count: u128) -> Vec<Message> {
     let kind = |id: u128| {
         let plain = message(id);
@@ -65,7 +67,7 @@ async fn a_large_batch_for_a_topic_that_is_gone_is_refused() {
     assert_eq!(error.to_string(), topic.missing().to_string());
 }
 
-/// Who stops waiting in the middle leaves all of it or nothing: no half of the batch, and no open transaction.
+/// A cancelled append leaves all of the batch or nothing, and no open transaction.
 #[tokio::test]
 async fn a_large_batch_that_is_given_up_is_there_whole_or_not() {
     let Some(url) = server_for("a_large_batch_that_is_given_up_is_there_whole_or_not") else { return };
@@ -73,11 +75,11 @@ async fn a_large_batch_that_is_given_up_is_there_whole_or_not() {
     let log = open(&url, &namespace).await;
     let topic = topic(&log, "orders", 1).await;
     let table = format!("\"sawmill_{}\".message_{}_0", namespace.as_str(), topic.uid.trim_start_matches('t'));
-    let stranger = stranger(&url).await;
-    stranger.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.unwrap();
+    let plain_client = plain_client(&url).await;
+    plain_client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.unwrap();
     let waits = async {
         let sql = "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND NOT granted";
-        while stranger.query_one(sql, &[&table]).await.unwrap().get::<_, i64>(0) == 0 {
+        while plain_client.query_one(sql, &[&table]).await.unwrap().get::<_, i64>(0) == 0 {
             SystemClock.sleep(Duration::from_millis(10)).await;
         }
     };
@@ -85,14 +87,14 @@ async fn a_large_batch_that_is_given_up_is_there_whole_or_not() {
         done = log.append(&topic, NOW, records(0, 0..1_000)) => panic!("the table is locked: {done:?}"),
         () = soon("the batch waits for the table", waits) => {}
     }
-    stranger.batch_execute("COMMIT").await.unwrap();
+    plain_client.batch_execute("COMMIT").await.unwrap();
     soon("the next batch", log.append(&topic, NOW, records(0, 5_000..5_600))).await.unwrap();
     let found = rest(&log, &topic, Position::default(), 10_000).await;
     let given_up = if found.len() == 600 { 0..0 } else { 0..1_000 };
     assert_eq!(found, given_up.chain(5_000..5_600).collect::<Vec<u128>>());
 }
 
-/// The ids of all that comes after a position.
+/// The ids of all messages after a position.
 async fn rest(log: &Postgres, topic: &Topic, mut at: Position, limit: usize) -> Vec<u128> {
     let mut found = Vec::new();
     loop {
@@ -106,7 +108,8 @@ async fn rest(log: &Postgres, topic: &Topic, mut at: Position, limit: usize) -> 
     }
 }
 
-/// Wherever a reader stops in a pack, it goes on there: by what was read, by an id, and when what is left is counted.
+/// A reader can stop at any message of a pack and continue there: after a read, from an id, and when counting
+/// the rest.
 #[tokio::test]
 async fn every_place_within_a_pack_is_a_place() {
     let Some(url) = server_for("every_place_within_a_pack_is_a_place") else { return };
@@ -137,7 +140,7 @@ async fn every_place_within_a_pack_is_a_place() {
     assert!(log.find(&topic, MessageId::from_u128(40)).await.unwrap().is_none());
 }
 
-/// Rows of one message and rows of many: however many of which kind there were, the next are found.
+/// Any mix of rows with one message and rows with many is read completely.
 #[tokio::test]
 async fn packs_and_single_messages_take_turns() {
     let Some(url) = server_for("packs_and_single_messages_take_turns") else { return };

@@ -1,19 +1,19 @@
-//! Encryption, against a server with certificates that are made here.
+//! Tests of encryption, with certificates created by the test.
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use crate::support::{NOW, ids, namespace, read, records, stranger, topic};
+use crate::support::{NOW, ids, namespace, plain_client, read, records, topic};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use sawmill::ErrorKind;
-use sawmill::log::{Log, Position};
 use sawmill_conformance::waits::in_time;
+use sawmill_engine::storage::{Log, Position};
 use sawmill_postgres::Postgres;
 use sawmill_servers::{Kind, Server};
 use tokio::task::block_in_place;
 
-/// Somebody who signs certificates.
+/// A certificate authority.
 struct Authority {
     certificate: rcgen::Certificate,
     key: KeyPair,
@@ -27,7 +27,7 @@ impl Authority {
         Self { certificate: params.self_signed(&key).unwrap(), key }
     }
 
-    /// A certificate for this host, and its key.
+    /// Returns a certificate for this host, and its key.
     fn sign(&self, host: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
@@ -42,9 +42,9 @@ impl Authority {
     }
 }
 
-/// Opens a store, uses it, and says whether its connections are encrypted.
+/// Opens and uses a store. Returns whether its connections are encrypted.
 async fn is_encrypted(url: &str, admin: &str) -> Result<bool, sawmill::Error> {
-    let name = format!("t{:016x}", sawmill::env::Env::system().dice().roll());
+    let name = format!("t{:016x}", sawmill_engine::runtime::Env::system().rng().next_u64());
     let url = format!("{url}&application_name={name}").parse().unwrap();
     let log = Postgres::open(&url, &namespace(), 2).await?;
     let topic = topic(&log, "orders", 1).await;
@@ -52,7 +52,7 @@ async fn is_encrypted(url: &str, admin: &str) -> Result<bool, sawmill::Error> {
     assert_eq!(ids(&read(&log, &topic, 0, &Position::default(), 200).await).len(), 100);
     let sql = "SELECT bool_and(ssl), bool_or(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
                WHERE application_name = $1";
-    let row = stranger(admin).await.query_one(sql, &[&name]).await.unwrap();
+    let row = plain_client(admin).await.query_one(sql, &[&name]).await.unwrap();
     let (all, any): (bool, bool) = (row.get(0), row.get(1));
     assert_eq!(all, any, "all its connections are alike");
     Ok(all)
@@ -74,7 +74,7 @@ async fn the_way_to_the_server_is_as_safe_as_was_wished() {
         assert!(error.to_string().contains(said), "{url}: {error}");
     };
 
-    // A server that does not encrypt.
+    // A server without encryption.
     for mode in ["disable", "prefer"] {
         assert!(!is_encrypted(&here(&format!("sslmode={mode}")), &plain).await.unwrap(), "{mode}");
     }
@@ -82,8 +82,8 @@ async fn the_way_to_the_server_is_as_safe_as_was_wished() {
         refused(here(&format!("sslmode={mode}")), "does not encrypt").await;
     }
 
-    // One that does, with a certificate for `localhost`.
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    // A server with a certificate for `localhost`.
+    let (authority, other_authority) = (Authority::new(), Authority::new());
     let (certificate, key) = authority.sign("localhost");
     let certificate = server.give_file("server.crt", &certificate).unwrap();
     let key = server.give_file("server.key", &key).unwrap();
@@ -93,7 +93,7 @@ async fn the_way_to_the_server_is_as_safe_as_was_wished() {
     writeln!(file, "ssl = on\nssl_cert_file = '{certificate}'\nssl_key_file = '{key}'").unwrap();
     in_time(block_in_place(|| server.stop().and_then(|()| server.restart())));
     let right = authority.write_to(server.folder(), "right.pem");
-    let wrong = stranger.write_to(server.folder(), "wrong.pem");
+    let wrong = other_authority.write_to(server.folder(), "wrong.pem");
     let named = |settings: &str| here(settings).replace("127.0.0.1", "localhost");
 
     assert!(!is_encrypted(&here("sslmode=disable"), &plain).await.unwrap());
@@ -106,7 +106,7 @@ async fn the_way_to_the_server_is_as_safe_as_was_wished() {
     ] {
         assert!(is_encrypted(&here(&settings), &plain).await.unwrap(), "{settings}");
     }
-    // An address is a name, too.
+    // An IP address works as a name too.
     let (head, port) = plain.rsplit_once('/').unwrap().0.rsplit_once(':').unwrap();
     let user = head.rsplit_once('@').unwrap().0;
     let address = format!("{user}@/postgres?hostaddr=127.0.0.1&port={port}");

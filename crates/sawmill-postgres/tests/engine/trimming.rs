@@ -1,11 +1,11 @@
-//! Trimming: a table is emptied when all of it may go, and only then; tables take turns.
+//! Tests of trimming: a table is truncated only when nothing in it is needed, and tables are written in turn.
 
 use std::time::Duration;
 
-use crate::support::{NOW, ids, message, namespace, open, read, records, server_for, stranger, topic};
-use sawmill::env::Env;
-use sawmill::log::{Log, Position, Record};
-use sawmill::topic::Topic;
+use crate::support::{NOW, ids, message, namespace, open, plain_client, read, records, server_for, topic};
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Log, Position, Record};
 use sawmill_postgres::Postgres;
 
 const LATER: Duration = Duration::from_secs(60);
@@ -22,12 +22,12 @@ async fn end(log: &Postgres, topic: &Topic, shard: u16) -> Position {
     }
 }
 
-/// Trims all shards up to where they end now, and says how many messages went.
+/// Trims all shards up to their current end. Returns the number of dropped messages.
 async fn trim(log: &Postgres, topic: &Topic) -> u64 {
     let mut upto = Vec::new();
     for shard in 0..topic.shards {
         let end = end(log, topic, shard).await;
-        // As the library does: of a shard of which nobody has read anything all is needed.
+        // Like the library: everything in a shard that nobody has read is needed.
         upto.push(if end == Position::default() { Vec::new() } else { vec![end] });
     }
     log.trim(topic, &upto, NOW + LATER).await.unwrap().iter().sum()
@@ -37,7 +37,7 @@ async fn trim(log: &Postgres, topic: &Topic) -> u64 {
 async fn what_all_are_past_goes_whole() {
     let Some(url) = server_for("what_all_are_past_goes_whole") else { return };
     let log = open(&url, &namespace()).await;
-    // A shard that has nothing keeps nothing from going.
+    // An empty shard does not prevent trimming.
     let topic = topic(&log, "orders", 3).await;
     for shard in [0, 2] {
         log.append(&topic, NOW, records(shard, 0..100)).await.unwrap();
@@ -53,7 +53,7 @@ async fn what_all_are_past_goes_whole() {
     assert_eq!(log.trim(&topic, &upto, NOW).await.unwrap(), [0], "it is too young");
 }
 
-/// What may be appended again is known as long as it is there, and not for ever.
+/// The id of a repeatable message is remembered until the message is dropped.
 #[tokio::test]
 async fn ids_are_known_until_their_messages_go() {
     let Some(url) = server_for("ids_are_known_until_their_messages_go") else { return };
@@ -64,7 +64,7 @@ async fn ids_are_known_until_their_messages_go() {
     let known = async || {
         let sql =
             format!("SELECT count(*) FROM \"sawmill_{}\".known_{}", namespace.as_str(), &topic.uid[1..]);
-        let count: i64 = stranger(&url).await.query_one(&sql, &[]).await.unwrap().get(0);
+        let count: i64 = plain_client(&url).await.query_one(&sql, &[]).await.unwrap().get(0);
         count
     };
     for _ in 0..3 {
@@ -74,7 +74,7 @@ async fn ids_are_known_until_their_messages_go() {
     assert_eq!((trim(&log, &topic).await, known().await), (1, 0));
 }
 
-/// Somebody who writes and has not committed loses nothing, and trimming does not wait for them.
+/// Uncommitted writes are not lost, and trimming does not wait for them.
 #[tokio::test]
 async fn nothing_is_trimmed_under_a_writer() {
     let Some(url) = server_for("nothing_is_trimmed_under_a_writer") else { return };
@@ -82,7 +82,7 @@ async fn nothing_is_trimmed_under_a_writer() {
     let log = open(&url, &namespace).await;
     let topic = topic(&log, "orders", 1).await;
     log.append(&topic, NOW, records(0, 0..10)).await.unwrap();
-    let writer = stranger(&url).await;
+    let writer = plain_client(&url).await;
     let schema = format!("\"sawmill_{}\"", namespace.as_str());
     let insert = format!(
         "BEGIN; INSERT INTO {schema}.message_{}_0 (xid, n, shard, id, created_ms, again, payload)
@@ -98,7 +98,7 @@ async fn nothing_is_trimmed_under_a_writer() {
     assert_eq!(trim(&log, &topic).await, 11);
 }
 
-/// What is added while a table is looked over stays, and the rest with it.
+/// Messages that are added while a table is being checked stay, and keep the rest of the table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_while_a_table_is_looked_over_stays() {
     let Some(url) = server_for("what_comes_while_a_table_is_looked_over_stays") else { return };
@@ -107,8 +107,8 @@ async fn what_comes_while_a_table_is_looked_over_stays() {
     let topic = topic(&log, "orders", 1).await;
     log.append(&topic, NOW, records(0, 0..10)).await.unwrap();
     let at = end(&log, &topic, 0).await;
-    // Who looks it over waits here, after its first look and before it locks the table.
-    let (holder, watch) = (stranger(&url).await, stranger(&url).await);
+    // The trim waits here: after its first check and before it locks the table.
+    let (holder, watch) = (plain_client(&url).await, plain_client(&url).await);
     let known = format!("\"sawmill_{}\".known_{}", space.as_str(), &topic.uid[1..]);
     holder.batch_execute(&format!("BEGIN; LOCK TABLE {known} IN SHARE MODE")).await.unwrap();
     let meanwhile = async {
@@ -127,13 +127,13 @@ async fn what_comes_while_a_table_is_looked_over_stays() {
     assert_eq!(trim(&log, &topic).await, 11);
 }
 
-/// Somebody else's transaction that stays open keeps nothing from going.
+/// Another client's open transaction does not prevent trimming.
 #[tokio::test]
 async fn a_strangers_transaction_keeps_nothing() {
     let Some(url) = server_for("a_strangers_transaction_keeps_nothing") else { return };
     let log = open(&url, &namespace()).await;
     let topic = topic(&log, "orders", 2).await;
-    let forgetful = stranger(&url).await;
+    let forgetful = plain_client(&url).await;
     forgetful.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
     for shard in [0, 1] {
         log.append(&topic, NOW, records(shard, 0..100)).await.unwrap();
@@ -142,7 +142,8 @@ async fn a_strangers_transaction_keeps_nothing() {
     forgetful.batch_execute("COMMIT").await.unwrap();
 }
 
-/// Under a load that never ends, tables take turns: what was read goes although there is always something that was not.
+/// Under continuous load, tables are written in turn: messages that were read are dropped although there are
+/// always unread ones.
 #[tokio::test]
 async fn tables_take_turns() {
     let Some(url) = server_for("tables_take_turns") else { return };
@@ -157,7 +158,7 @@ async fn tables_take_turns() {
             log.append(&topic, NOW, (pushed..pushed + 1000).map(large).collect()).await.unwrap();
             pushed += 1000;
         }
-        // Half of the last batch is never read when trimming comes.
+        // Half of the last batch is still unread when trimming begins.
         while seen.len() as u128 + 500 < pushed {
             let block = read(&log, &topic, 0, &at, 500).await;
             seen.extend(ids(&block));

@@ -1,17 +1,17 @@
-//! The store that behaviours are shown on: a namespace of PostgreSQL.
+//! The store that the behaviours are tested on: a namespace of PostgreSQL.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sawmill::engine::{Namespace, Store};
 use sawmill::{OpenOptions, Sawmill};
 use sawmill_conformance::behaviours::{TestStore, unused_namespace};
+use sawmill_engine::storage::{Namespace, OpenedStore};
 use sawmill_postgres::{Postgres, PostgresEngine};
 
 use crate::server::server;
 
-/// A namespace that one test has to itself.
+/// A namespace of the test's own.
 pub(crate) struct OnServer {
     namespace: Namespace,
 }
@@ -36,8 +36,8 @@ impl TestStore for OnServer {
     fn namespace(&self) -> Namespace {
         self.namespace.clone()
     }
-    async fn seams(&self) -> Store {
+    async fn seams(&self) -> OpenedStore {
         let store = Postgres::open(&self.url().parse().unwrap(), &self.namespace, 4).await.unwrap();
-        Store { log: Some(Arc::new(store.clone())), ledger: Some(Arc::new(store)) }
+        OpenedStore { log: Some(Arc::new(store.clone())), ledger: Some(Arc::new(store)) }
     }
 }

@@ -1,48 +1,46 @@
-//! What the tests of this engine share: the server that they talk to.
+//! Helpers shared by the tests of this engine: server, messages, reads.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::time::Duration;
 
-use sawmill::clock::{Clock, SystemClock, Timestamp};
-use sawmill::engine::Namespace;
-use sawmill::env::Env;
-use sawmill::log::{Block, Log, Position, Record, Want};
-use sawmill::topic::{Topic, TopicSpec};
-use sawmill::{Message, MessageId};
+use sawmill::{Message, MessageId, Timestamp, TopicSpec};
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::{Clock, Env, SystemClock};
+use sawmill_engine::storage::{Block, Log, Namespace, Position, ReadRequest, Record};
 use sawmill_postgres::Postgres;
 use tokio_postgres::{Client, NoTls};
 
-/// The time at which the tests play.
+/// The current time in tests.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-/// The URL of the server, or why there is none.
+/// Returns the URL of the test server, or the reason why there is none.
 pub(crate) fn server() -> Result<String, String> {
     server_in("SAWMILL_TEST_POSTGRES")
 }
 
-/// The URL of the server that this variable names: `cargo xtask engines up` starts them.
+/// Returns the URL of the server that this variable names. `cargo xtask engines up` starts the servers.
 pub(crate) fn server_in(variable: &str) -> Result<String, String> {
     let url = std::env::var(variable).ok().filter(|url| !url.is_empty());
     url.ok_or_else(|| format!("{variable} names no server; `cargo xtask engines up` starts one"))
 }
 
-/// The URL of the server for this test. Without one the test is skipped, visibly.
+/// Returns the URL of the server for this test. Without a server, reports the test as skipped.
 pub(crate) fn server_for(test: &str) -> Option<String> {
     server().map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
 }
 
-/// A namespace that nobody used before.
+/// Returns an unused namespace.
 pub(crate) fn namespace() -> Namespace {
-    format!("t-{:016x}", Env::system().dice().roll()).parse().unwrap()
+    format!("t-{:016x}", Env::system().rng().next_u64()).parse().unwrap()
 }
 
 pub(crate) async fn open(url: &str, namespace: &Namespace) -> Postgres {
     Postgres::open(&url.parse().unwrap(), namespace, 4).await.unwrap()
 }
 
-/// A client of somebody else's.
-pub(crate) async fn stranger(url: &str) -> Client {
+/// Returns a plain client of the database, which is not part of Sawmill.
+pub(crate) async fn plain_client(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     Env::system().spawn(async move {
         // It ends with the client.
@@ -74,9 +72,9 @@ pub(crate) fn records(shard: u16, ids: impl IntoIterator<Item = u128>) -> Vec<Re
     ids.into_iter().map(|id| Record::once(shard, message(id))).collect()
 }
 
-/// One block of a shard.
+/// Reads one block of a shard.
 pub(crate) async fn read(log: &Postgres, topic: &Topic, shard: u16, after: &Position, limit: usize) -> Block {
-    let want = Want { shard, after: after.clone(), limit };
+    let want = ReadRequest { shard, after: after.clone(), limit };
     log.read(topic, &[want]).await.unwrap().remove(0)
 }
 
@@ -84,7 +82,7 @@ pub(crate) fn ids(block: &Block) -> Vec<u128> {
     block.messages.iter().map(|message| message.id.as_u128()).collect()
 }
 
-/// Waits for what must happen soon.
+/// Waits at most a minute.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::select! {
         done = future => done,

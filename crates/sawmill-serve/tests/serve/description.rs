@@ -1,11 +1,11 @@
-//! The description of the API and the API are the same.
+//! Checks that the API description and the API agree.
 
 use std::collections::BTreeSet;
 
 use sawmill_serve::{OPENAPI, Server};
 use serde_json::{Value, json};
 
-use crate::support::Place;
+use crate::support::TestServer;
 
 fn document() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
@@ -30,7 +30,7 @@ fn every_route_is_described_and_everything_described_is_a_route() {
     assert_eq!(described, served);
 }
 
-/// All references of a document.
+/// Collects all references of a document.
 fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(object) => {
@@ -61,7 +61,7 @@ fn every_reference_leads_somewhere_and_names_are_used_once() {
     assert_eq!(once.len(), ids.len());
 }
 
-/// The fields of an answer are those of its schema.
+/// Checks that an answer has the fields of its schema.
 fn check(document: &Value, schema: &str, value: &Value) {
     let schema = &document["components"]["schemas"][schema];
     let known = schema["properties"].as_object().unwrap();
@@ -76,37 +76,37 @@ fn check(document: &Value, schema: &str, value: &Value) {
 
 #[tokio::test]
 async fn answers_are_as_described() {
-    let (place, document) = (Place::open().await, document());
+    let (server, document) = (TestServer::open().await, document());
     let topic = "/api/v1/topics/emails";
     let group = format!("{topic}/groups/default");
-    check(&document, "Topic", &place.call(&format!("PUT {topic}"), Value::Null).await.json());
+    check(&document, "Topic", &server.call(&format!("PUT {topic}"), Value::Null).await.json());
     let one = json!({ "payload": "x", "key": "k", "headers": { "a": "b" } });
-    check(&document, "Pushed", &place.call(&format!("POST {topic}/messages"), one).await.json());
-    let peeked = place.call(&format!("GET {topic}/messages"), Value::Null).await.json();
+    check(&document, "Pushed", &server.call(&format!("POST {topic}/messages"), one).await.json());
+    let peeked = server.call(&format!("GET {topic}/messages"), Value::Null).await.json();
     check(&document, "Message", &peeked["messages"][0]);
-    let pulled = place.call(&format!("POST {group}/pull"), json!({ "wait_seconds": 30 })).await.json();
+    let pulled = server.call(&format!("POST {group}/pull"), json!({ "wait_seconds": 30 })).await.json();
     let job = &pulled["jobs"][0];
     check(&document, "Job", job);
-    check(&document, "Group", &place.call(&format!("GET {group}"), Value::Null).await.json());
-    let workers = place.call("GET /api/v1/workers", Value::Null).await.json();
+    check(&document, "Group", &server.call(&format!("GET {group}"), Value::Null).await.json());
+    let workers = server.call("GET /api/v1/workers", Value::Null).await.json();
     check(&document, "Worker", &workers["workers"][0]);
     let failed = format!("POST {topic}/jobs/{}/failed", job["receipt"].as_str().unwrap());
-    place.call(&failed, json!({ "error": "no", "retry": false })).await.ok();
+    server.call(&failed, json!({ "error": "no", "retry": false })).await.ok();
     let dead = format!("GET {group}/dead");
     crate::support::until("it is dead", async || {
-        !place.call(&dead, Value::Null).await.json()["letters"].as_array().unwrap().is_empty()
+        !server.call(&dead, Value::Null).await.json()["letters"].as_array().unwrap().is_empty()
     })
     .await;
-    let letters = place.call(&dead, Value::Null).await.json();
+    let letters = server.call(&dead, Value::Null).await.json();
     check(&document, "Letter", &letters["letters"][0]);
-    check(&document, "Paused", &place.call(&format!("POST {group}/pause"), Value::Null).await.json());
-    let replay = place.call(&format!("POST {group}/replay"), json!({ "from": "start" })).await;
+    check(&document, "Paused", &server.call(&format!("POST {group}/pause"), Value::Null).await.json());
+    let replay = server.call(&format!("POST {group}/replay"), json!({ "from": "start" })).await;
     check(&document, "Replayed", &replay.json());
-    let resent = place.call(&format!("POST {group}/dead/retry"), json!({ "all": true })).await;
+    let resent = server.call(&format!("POST {group}/dead/retry"), json!({ "all": true })).await;
     check(&document, "Resent", &resent.json());
-    let dropped = place.call(&format!("POST {group}/dead/drop"), json!({ "all": true })).await;
+    let dropped = server.call(&format!("POST {group}/dead/drop"), json!({ "all": true })).await;
     check(&document, "Dropped", &dropped.json());
-    check(&document, "Session", &place.call("GET /api/v1/session", Value::Null).await.json());
-    check(&document, "Health", &place.call("GET /healthz", Value::Null).await.json());
-    check(&document, "Problem", &place.call("GET /nowhere", Value::Null).await.json());
+    check(&document, "Session", &server.call("GET /api/v1/session", Value::Null).await.json());
+    check(&document, "Health", &server.call("GET /healthz", Value::Null).await.json());
+    check(&document, "Problem", &server.call("GET /nowhere", Value::Null).await.json());
 }

@@ -1,23 +1,24 @@
-//! The description of the API, held to its own rules by others' programs: it is valid, and a server that is asked whatever it
-//! allows, and what it does not allow, never fails.
+//! Checks the API description with third-party tools: it must be valid, and the server must never fail on any
+//! request, whether the description allows it or not.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use sawmill::{Access, Context, Outcome};
+use sawmill::admin::Access;
+use sawmill::{Context, Outcome};
 use sawmill_serve::{Door, Options};
 use tokio::process::Command;
 
-use crate::support::{Place, until};
+use crate::support::{TestServer, until};
 
-/// The programs, as they were tried.
+/// The tested versions of the tools.
 const WANTED: &[&str] = &["schemathesis==4.32.5", "hypothesis==6.170.15", "openapi-spec-validator==0.9.0"];
 
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What is too large is refused by a status of its own.
+/// 413 is added to the accepted statuses: a too large request has a status of its own.
 const RULES: &str = "suppress-health-check = ['all']
 
 [checks]
@@ -25,9 +26,9 @@ negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 
 positive_data_acceptance.expected-statuses = ['2xx', 401, 403, 404, 409, 413, 429]
 ";
 
-/// Python with these programs. Without them the test is skipped, visibly.
+/// Returns Python with these tools. Without them the test is skipped, with a message.
 fn python(test: &str) -> Option<Command> {
-    // One of the tests gets them; the other waits.
+    // The first test installs the tools; the other waits.
     static FOLDER: LazyLock<Result<PathBuf, String>> =
         LazyLock::new(|| sawmill_servers::python("schemathesis-4.32.5", WANTED));
     match &*FOLDER {
@@ -55,26 +56,29 @@ async fn the_description_is_valid() {
     assert!(ended.status.success(), "{ended:?}");
 }
 
-/// `SAWMILL_TEST_FUZZ_EXAMPLES` makes it longer: so many requests are tried of each kind, with another seed each time.
+/// `SAWMILL_TEST_FUZZ_EXAMPLES` sets the number of requests tried per operation, with a new seed each time.
 #[tokio::test]
 async fn whatever_is_asked_is_answered_as_described() {
     let Some(mut python) = python("fuzzing") else { return };
     let examples = std::env::var("SAWMILL_TEST_FUZZ_EXAMPLES").ok();
     let options = Options { door: Door::Tokens, most_per_second: 100_000, ..Options::default() };
-    let place = Place::with(options).await;
-    place.mill.create_topic("emails").await.unwrap();
-    place.mill.push_many("emails", ["a", "b", "c"]).await.unwrap();
-    let worker = place.mill.worker("emails").start(|_: Context| async { Outcome::dead("no such address") });
+    let server = TestServer::with(options).await;
+    server.mill.create_topic("emails").await.unwrap();
+    server.mill.push_many("emails", ["a", "b", "c"]).await.unwrap();
+    let worker = server.mill.worker("emails").start(|_: Context| async { Outcome::dead("no such address") });
     let worker = worker.await.unwrap();
     until("there are dead letters", async || worker.counts().dead == 3).await;
     worker.stop().await;
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("schemathesis.toml"), RULES).unwrap();
     python
-        .args(["-m", "schemathesis.cli", "run", &format!("http://{}/openapi.json", place.address)])
-        .args(["--header", &format!("Authorization: Bearer {}", place.token(None, Access::Admin).await)])
+        .args(["-m", "schemathesis.cli", "run", &format!("http://{}/openapi.json", server.address)])
+        .args([
+            "--header",
+            &format!("Authorization: Bearer {}", server.credential(None, Access::Admin).await),
+        ])
         .args(["--max-examples", examples.as_deref().unwrap_or("10"), "--phases", "coverage,fuzzing"])
-        // What is told without an end is no answer.
+        // An endless event stream cannot be checked as an answer.
         .args(["--exclude-path", "/api/v1/events", "--request-timeout", "60"])
         .args(["--warnings", "off", "--no-color", "--workers", "1"])
         .env("SCHEMATHESIS_HOOKS", "fuzz")
@@ -83,8 +87,8 @@ async fn whatever_is_asked_is_answered_as_described() {
         Some(_) => ["--generation-database", "none"],
         None => ["--generation-deterministic", "--continue-on-failure"],
     });
-    // Much longer than it takes, in case it hangs.
-    let ended = place.env.within(LONGEST, python.output()).await.expect("test timed out: it ends").unwrap();
+    // Much longer than the run takes; only ends a run that hangs.
+    let ended = server.env.within(LONGEST, python.output()).await.expect("test timed out: it ends").unwrap();
     let said = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{said}\n{}", String::from_utf8_lossy(&ended.stderr));
     assert!(said.contains("No issues found"), "{said}");

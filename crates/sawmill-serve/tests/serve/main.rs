@@ -1,4 +1,5 @@
-//! The server as its clients see it: in this process, on a port of its own, over SQLite, and once over PostgreSQL.
+//! Tests the server as clients see it: in this process, on its own port, over SQLite, and once over
+//! PostgreSQL.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 

@@ -1,23 +1,23 @@
-//! A worker in another language needs nothing but the API.
+//! Tests that a worker in another language needs nothing but the API.
 
 use std::process::Stdio;
 
-use sawmill::Access;
+use sawmill::admin::Access;
 use tokio::process::Command;
 
-use crate::support::{Place, until};
+use crate::support::{TestServer, until};
 
 #[tokio::test]
 async fn a_worker_in_python_works() {
-    let place = Place::guarded().await;
-    place.mill.create_topic("sums").await.unwrap();
-    place.mill.push_many("sums", ["[1, 2, 3]", "[40, 2]", "no numbers"]).await.unwrap();
-    let token = place.token(Some("sums"), Access::Read).await;
+    let server = TestServer::guarded().await;
+    server.mill.create_topic("sums").await.unwrap();
+    server.mill.push_many("sums", ["[1, 2, 3]", "[40, 2]", "no numbers"]).await.unwrap();
+    let credential = server.credential(Some("sums"), Access::Read).await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/worker.py");
     let mut worker = match Command::new("python3")
         .arg(script)
-        .args([&format!("http://{}", place.address), "sums", "--limit", "3"])
-        .env("SAWMILL_TOKEN", &token)
+        .args([&format!("http://{}", server.address), "sums", "--limit", "3"])
+        .env("SAWMILL_KEY", &credential)
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -29,9 +29,9 @@ async fn a_worker_in_python_works() {
             return sawmill_conformance::skipped("a worker in Python", &why);
         }
     };
-    let letters = async || place.mill.dead_letters("sums", "default").await;
+    let letters = async || server.mill.admin().dead_letters("sums", "default").await;
     until("two are done and one is dead", async || {
-        let status = place.mill.status("sums", "default").await.unwrap();
+        let status = server.mill.admin().status("sums", "default").await.unwrap();
         (status.done, status.dead) == (2, 1)
     })
     .await;

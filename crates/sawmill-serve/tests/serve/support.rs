@@ -1,10 +1,11 @@
-//! A server with a store of its own, and a client that says just what it is told to.
+//! Test support: a server with its own store, and a client that sends exactly what it is told to.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sawmill::env::Env;
-use sawmill::{Access, Sawmill};
+use sawmill::Sawmill;
+use sawmill::admin::Access;
+use sawmill::engine::runtime::Env;
 use sawmill_serve::{Door, Options, Server, secret};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -12,10 +13,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of every wait, generous for a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) struct Place {
+pub(crate) struct TestServer {
     pub(crate) mill: Sawmill,
     pub(crate) env: Env,
     pub(crate) address: SocketAddr,
@@ -23,13 +24,13 @@ pub(crate) struct Place {
     _folder: TempDir,
 }
 
-impl Drop for Place {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -47,7 +48,7 @@ impl Reply {
         lines.find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// A refusal that says what was wrong and what to do.
+    /// Asserts that this is a refusal with this status that says what was wrong and what to do.
     pub(crate) fn refused(&self, status: u16) {
         assert_eq!(self.status, status, "{self:?}");
         let said = self.json();
@@ -62,7 +63,7 @@ impl Reply {
     }
 }
 
-impl Place {
+impl TestServer {
     pub(crate) async fn open() -> Self {
         Self::with(Options::default()).await
     }
@@ -78,11 +79,11 @@ impl Place {
     pub(crate) async fn at(listener: TcpListener, options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
-        let mill = sawmill_sqlite::open(&url).await.unwrap();
+        let mill = sawmill::Sawmill::open(&url).await.unwrap();
         Self::of(mill, folder, listener, options)
     }
 
-    /// A server of this store.
+    /// Starts a server for this store.
     pub(crate) fn of(mill: Sawmill, folder: TempDir, listener: TcpListener, options: Options) -> Self {
         let env = Env::system();
         let address = listener.local_addr().unwrap();
@@ -92,12 +93,12 @@ impl Place {
         Self { mill, env, address, stop, _folder: folder }
     }
 
-    pub(crate) async fn token(&self, topic: Option<&str>, access: Access) -> String {
+    pub(crate) async fn credential(&self, topic: Option<&str>, access: Access) -> String {
         let topic = topic.map(|topic| topic.parse().unwrap());
         secret::create(&self.mill, &self.env, topic, access, "test").await.unwrap().0
     }
 
-    /// A request with these header lines.
+    /// Sends a request with these header lines.
     pub(crate) async fn send(&self, request: &str, headers: &[&str], body: &str) -> Reply {
         let has_host = headers.iter().any(|line| line.to_lowercase().starts_with("host:"));
         let host = if has_host { String::new() } else { format!("Host: {}\r\n", self.address) };
@@ -109,24 +110,24 @@ impl Place {
         .await
     }
 
-    /// A request without a token.
+    /// Sends a request without an access key.
     pub(crate) async fn call(&self, request: &str, body: Value) -> Reply {
         self.send(request, &["Content-Type: application/json"], &written(&body)).await
     }
 
-    /// A request with a token.
-    pub(crate) async fn with_token(&self, token: &str, request: &str, body: Value) -> Reply {
-        let bearer = format!("Authorization: Bearer {token}");
+    /// Sends a request with an access key.
+    pub(crate) async fn with_access_key(&self, credential: &str, request: &str, body: Value) -> Reply {
+        let bearer = format!("Authorization: Bearer {credential}");
         self.send(request, &[&bearer, "Content-Type: application/json"], &written(&body)).await
     }
 
-    /// Whatever is sent, and whatever comes back until the server hangs up.
+    /// Sends raw text and reads until the server disconnects.
     pub(crate) async fn raw(&self, text: &str) -> Reply {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        // A server that refuses may hang up before it has read everything.
+        // A server that refuses a request may disconnect before it has read everything.
         let _ = stream.write_all(text.as_bytes()).await;
         let mut answer = Vec::new();
-        let read = self.env.within(PATIENCE, stream.read_to_end(&mut answer)).await;
+        let read = self.env.within(TIMEOUT, stream.read_to_end(&mut answer)).await;
         read.expect("test timed out: the server hangs up").ok();
         reply(&String::from_utf8_lossy(&answer))
     }
@@ -142,7 +143,7 @@ fn reply(text: &str) -> Reply {
     Reply { status, head: head.to_owned(), body: body.to_owned() }
 }
 
-/// Waits until it holds.
+/// Waits until the condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let env = Env::system();
     let waiting = async {
@@ -150,5 +151,5 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
             env.sleep(Duration::from_millis(50)).await;
         }
     };
-    env.within(PATIENCE, waiting).await.unwrap_or_else(|| panic!("test timed out: {what}"));
+    env.within(TIMEOUT, waiting).await.unwrap_or_else(|| panic!("test timed out: {what}"));
 }

@@ -1,33 +1,31 @@
-//! The checker's book: everything that was pushed, every place in the log, every claim and every run, as seen from outside.
+//! The checker's own records: every push, message, claim and run, as observed from outside the core.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::clock::Timestamp;
-use sawmill::shard::ShardState;
-use sawmill::topic::{Lane, Topic};
-use sawmill::{Message, MessageId, Token};
+use sawmill::engine::model::{Lane, ShardState, Token, Topic};
+use sawmill::{Message, MessageId, Timestamp};
 
 use super::formats::FormatHistory;
 use super::invariant::{Checks, Invariant, Violation};
 use super::messages::Pushed;
-use super::relief::ClaimOfDeadWorker;
 use super::seeks::Seek;
+use super::takeovers::ClaimOfDeadWorker;
 use crate::control::NodeId;
 use crate::features::Feature;
 
-/// The rules that a run is held to.
+/// The rules that a run is checked against.
 #[derive(Debug, Clone)]
 pub struct Rulebook {
     /// How long a worker must be silent before it may be declared dead.
     pub ttl: Duration,
-    /// How fast the fastest steady clock runs, in thousandths of the world's.
+    /// The rate of the fastest steady clock, in thousandths of the world's rate.
     pub fastest: u32,
-    /// By how much wall clocks may be wrong.
+    /// The maximum error of wall clocks.
     pub skew: Duration,
-    /// For how long a handler snoozes.
+    /// How long a snooze takes.
     pub snooze: Duration,
     /// The groups.
     pub groups: Vec<GroupRules>,
@@ -38,22 +36,22 @@ pub struct Rulebook {
 pub struct GroupRules {
     /// Its name.
     pub name: String,
-    /// The topics it works, by name.
+    /// The names of its topics.
     pub topics: Vec<String>,
     /// Strict order per key.
     pub ordered: bool,
     /// At-most-once.
     pub once: bool,
-    /// Messages that are out of attempts are only logged.
+    /// Messages that are out of attempts are only logged, and get no dead letter.
     pub logs_failures: bool,
-    /// How many failures a message may have before it is given up.
+    /// The maximum number of retries.
     pub retries: u32,
-    /// How many of its retries are made at once.
+    /// The number of immediate retries.
     pub immediate: u32,
-    /// The wait before the first retry that is not made at once, doubled each time, and the longest.
+    /// The wait before the first delayed retry, which doubles each time, and the longest wait.
     pub backoff: (Duration, Duration),
-    /// How many messages a worker may have claimed.
-    pub most_claimed: Option<usize>,
+    /// The maximum number of messages that a worker may claim.
+    pub max_in_flight: Option<usize>,
     /// How many messages of a topic may run at once.
     pub limit: Option<usize>,
     /// How many messages of a topic may start in a second.
@@ -65,8 +63,8 @@ pub struct GroupRules {
 /// A place in the log: topic, shard and number.
 pub(super) type Place = (usize, u16, u64);
 
-/// What lies in a place.
-pub(super) struct Lying {
+/// A message in the log.
+pub(super) struct LogEntry {
     pub(super) id: MessageId,
     pub(super) origin: MessageId,
     pub(super) key: Option<Bytes>,
@@ -74,82 +72,83 @@ pub(super) struct Lying {
 }
 
 /// A topic or a lane.
-pub(super) struct Known {
+pub(super) struct KnownTopic {
     pub(super) topic: Topic,
-    /// Whose lane it is, and which.
+    /// The group and kind of the lane, for a lane.
     pub(super) lane: Option<(usize, Lane)>,
-    /// It is deleted, or being deleted.
+    /// The topic is deleted or being deleted.
     pub(super) is_deleted: bool,
 }
 
-/// A group's entry of one shard, as the ledger has it.
+/// A group's entry for one shard, as in the ledger.
 #[derive(Clone)]
 pub(super) struct Mirror {
     pub(super) group: usize,
     pub(super) topic: usize,
     pub(super) shard: u16,
     pub(super) state: ShardState,
-    /// Numbers of messages that are settled.
+    /// The numbers of settled messages.
     pub(super) settled: BTreeSet<u64>,
-    /// Where the group was last sent: what lies after it counts as settled only by claims that were opened since.
+    /// The position of the last seek. Later messages count as settled only through claims opened since.
     pub(super) sent_to: u64,
-    /// What was settled when it was sent there, and when that was: a trim that was under way then may drop it still.
+    /// The messages that were settled before the last seek, and the time of that seek. A trim that was
+    /// running then may still drop them.
     pub(super) settled_before: BTreeSet<u64>,
     pub(super) sent_at: Duration,
-    /// Numbers of messages of claims that were taken from an owner, and how often.
+    /// Messages whose claim was taken from its owner, and how often.
     pub(super) superseded: BTreeMap<u64, u32>,
-    /// The same by the pass of the claim: how many workers died holding it.
+    /// The same by the pass of the claim: how many workers died while they held it.
     pub(super) deaths: BTreeMap<(u32, u64), u32>,
-    /// The tokens of claims that were opened by a grab, and not adopted.
+    /// The tokens of claims that a grab opened and nobody adopted.
     pub(super) grabbed: BTreeSet<Token>,
 }
 
-/// A member of a group, as the ledger has it.
-pub(super) struct Seen {
+/// A member of a group, as in the ledger.
+pub(super) struct MemberRecord {
     pub(super) node: NodeId,
     pub(super) renewed: Duration,
     pub(super) there: bool,
 }
 
-/// The number of a run of a handler.
+/// The number of a handler run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunId(pub(super) usize);
 
-/// A handler begins.
+/// The start of a handler.
 #[derive(Debug, Clone, Copy)]
 pub struct Started<'a> {
-    /// In which group.
+    /// The group.
     pub group: &'a str,
-    /// Of which topic, by name.
+    /// The name of the topic.
     pub topic: &'a str,
-    /// The message, or the copy of it that was on a lane.
+    /// The message, or its copy on a lane.
     pub message: &'a Message,
     /// The id that the push returned.
     pub origin: MessageId,
     /// The fencing number that the handler was given.
     pub token: Token,
-    /// On which node.
+    /// The node.
     pub node: NodeId,
-    /// When.
+    /// The simulated time.
     pub at: Duration,
-    /// When, by the world's wall clock.
+    /// The world's wall clock.
     pub wall: Timestamp,
 }
 
-/// How a handler ended.
+/// How a handler run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// It said done.
+    /// It returned done.
     Done,
-    /// It failed, or panicked.
+    /// It failed or panicked.
     Failed,
-    /// It said that it can never succeed.
+    /// It returned dead: retries are useless.
     GaveUp,
-    /// It said not now.
+    /// It snoozed.
     Snoozed,
-    /// It made its worker stop.
+    /// It stopped its worker.
     Stopped,
-    /// It was dropped while it ran: its worker crashed or was aborted.
+    /// It was dropped while it ran, because its worker crashed or was aborted.
     Dropped,
 }
 
@@ -160,31 +159,32 @@ pub(super) struct Run {
     pub(super) origin: MessageId,
     pub(super) place: Place,
     pub(super) token: Token,
-    /// The worker that runs it, by its member entry.
+    /// The member entry of the worker that runs it.
     pub(super) worker: String,
     pub(super) node: NodeId,
     pub(super) at: Duration,
     pub(super) how: Option<How>,
     /// When it ended, by the world's wall clock.
     pub(super) ended: Option<Timestamp>,
-    /// The store has undone what was noted of it, or the claim under which it was started.
+    /// The store has undone its report, or the claim it was started under.
     pub(super) undone: bool,
 }
 
-/// What a group has made of one message.
+/// The history of one message in a group.
 #[derive(Default)]
 pub(super) struct Handling {
     pub(super) runs: Vec<RunId>,
-    /// The copies on the group's retry lane in the order in which they came.
+    /// The copies on the group's retry lane, in order of arrival.
     pub(super) retries: Vec<MessageId>,
     /// The copies on its dead-letter lane.
     pub(super) dead: Vec<MessageId>,
-    /// How often it counted as settled because there is a copy of it.
+    /// How often it counted as settled because a copy of it exists.
     pub(super) copied: usize,
     pub(super) done: u64,
-    /// When it last counted as settled for good.
+    /// When it last counted as finally settled.
     pub(super) over: Option<Duration>,
-    /// How many copies were on the retry lane and on the dead-letter lane when a dead letter came back, for each time.
+    /// For each resend of a dead letter: the number of copies on the retry lane and on the dead-letter lane
+    /// at that time.
     pub(super) lives: Vec<(usize, usize)>,
 }
 
@@ -192,70 +192,72 @@ pub(super) struct Handling {
 pub struct Book {
     pub(super) rules: Rulebook,
     pub(super) pushed: Vec<Pushed>,
-    /// The messages by the ids that the log has given them.
+    /// The number of each message, by its id in the log.
     pub(super) origins: BTreeMap<MessageId, usize>,
-    pub(super) topics: Vec<Known>,
-    pub(super) places: BTreeMap<Place, Lying>,
+    pub(super) topics: Vec<KnownTopic>,
+    pub(super) places: BTreeMap<Place, LogEntry>,
     pub(super) by_id: BTreeMap<(usize, MessageId), Vec<(u16, u64)>>,
     pub(super) mirrors: BTreeMap<String, Mirror>,
-    pub(super) members: BTreeMap<String, Seen>,
+    pub(super) members: BTreeMap<String, MemberRecord>,
     pub(super) versions: BTreeMap<String, u64>,
     pub(super) runs: Vec<Run>,
     pub(super) handled: BTreeMap<(usize, MessageId), Handling>,
     pub(super) orphans: Vec<(String, Token)>,
-    /// Messages that the log has twice, or a copy of which it has twice.
+    /// Messages that are in the log twice, or have a copy that is.
     pub(super) doubled: BTreeSet<MessageId>,
-    /// The groups and topics that are paused, and since when nothing may start any more.
+    /// The paused groups and topics, and the time since when nothing may start.
     pub(super) paused: BTreeMap<(usize, String), Duration>,
-    /// Those that were paused since faults ended, if only for a while.
+    /// Groups and topics that were paused at any time since the faults ended.
     pub(super) held_up: BTreeSet<(usize, String)>,
-    /// Messages that somebody wants to cancel.
+    /// Messages whose cancellation was requested.
     pub(super) to_cancel: BTreeSet<MessageId>,
     /// Messages that the ledger names as cancelled.
     pub(super) unwanted: BTreeSet<MessageId>,
-    /// Those whose cancellation was acknowledged: when, and the last token of each shard at that moment.
+    /// Messages whose cancellation was acknowledged: the time, and the last token of each shard at that time.
     pub(super) cancelled: BTreeMap<MessageId, (Duration, BTreeMap<String, Token>)>,
-    /// What became of dead letters, by the topics of their lanes.
+    /// The decisions about dead letters, by the topics of their lanes.
     pub(super) letters: BTreeMap<usize, super::letters::Letters>,
-    /// Dead letters on which a person may have decided.
+    /// Dead letters about which a user may have decided.
     pub(super) unsure_letters: BTreeSet<Place>,
-    /// Messages that the log must not have twice, by number, however often they are pushed.
+    /// The numbers of messages that may be in the log only once, however often they are pushed.
     pub(super) once_in_the_log: BTreeSet<usize>,
-    /// What is known of names that are taken for a time.
+    /// The names that are taken for a period.
     pub(super) periods: super::periods::Periods,
-    /// Messages that a schedule pushes, by number.
+    /// The numbers of messages that a schedule pushes.
     pub(super) ticking: BTreeMap<usize, super::ticks::Ticking>,
-    /// What the store cannot undo any more.
-    pub(super) lasting: super::undone::Lasting,
-    /// Which journal a node keeps. Of two nodes with one journal the later is the next life of the earlier.
+    /// The state that a crash of the store would restore.
+    pub(super) undoable: super::undone::Undoable,
+    /// The journal of each node. A later node with the same journal is the next incarnation of the earlier
+    /// one.
     pub(super) journals: BTreeMap<NodeId, usize>,
-    /// Topics that were deleted, by name, and when that was acknowledged.
+    /// The deleted topics, by name, and the time when the deletion was acknowledged.
     pub(super) deletions: BTreeMap<String, Option<Duration>>,
-    /// Places whose message was trimmed.
+    /// The places whose message was trimmed.
     pub(super) trimmed: BTreeSet<Place>,
     /// The names of unique messages, by number.
     pub(super) names: BTreeMap<usize, String>,
-    /// The shard in which the messages of a key lie, by topic.
+    /// The shard of each key, by topic.
     pub(super) key_shards: BTreeMap<(usize, Bytes), u16>,
-    /// Where people sent groups.
+    /// The seeks of all groups.
     pub(super) seeks: Vec<Seek>,
-    /// How often the cursor of a shard was moved by a person.
+    /// How often a user moved the cursor of a shard.
     pub(super) passes: BTreeMap<String, u32>,
-    /// What the workers held that died in calm weather.
+    /// The claims of workers that died while nothing else was wrong.
     pub(super) claims_of_dead: Vec<ClaimOfDeadWorker>,
-    /// The time, simulated and by the world's wall clock.
+    /// The simulated time, and the world's wall clock.
     pub(super) now: Duration,
     pub(super) wall: Timestamp,
     /// The formats of the store, its entries and its members.
     pub(super) formats: FormatHistory,
-    /// A trim that was under way when a person sent a group back has dropped messages that are to be read again. They were settled
-    /// before, and their retention is over; how often they run now is not promised.
+    /// A trim that was running during a seek has dropped messages that the group should read again. They were
+    /// settled before and past their retention. How often they now run is not promised, so later violations
+    /// do not count.
     pub(super) is_void: bool,
-    /// Features whose use only the checker can tell.
+    /// Features whose use only the checker can detect.
     pub(super) used: Vec<Feature>,
     checks: Checks,
     violation: Option<Violation>,
-    is_news: bool,
+    is_unreported: bool,
 }
 
 impl Book {
@@ -284,7 +286,7 @@ impl Book {
             unsure_letters: BTreeSet::new(),
             periods: Default::default(),
             ticking: BTreeMap::new(),
-            lasting: Default::default(),
+            undoable: Default::default(),
             journals: BTreeMap::new(),
             once_in_the_log: BTreeSet::new(),
             deletions: BTreeMap::new(),
@@ -301,78 +303,79 @@ impl Book {
             used: Vec::new(),
             checks: Checks::default(),
             violation: None,
-            is_news: false,
+            is_unreported: false,
         }
     }
 
-    /// True if what was found since does not count; see the field.
+    /// Returns true if later findings do not count; see the field.
     pub fn is_void(&self) -> bool {
         self.is_void
     }
 
-    /// Tells the time: what is noted from now on happens then.
-    pub fn it_is(&mut self, now: Duration, wall: Timestamp) {
+    /// Sets the time of the events that are recorded from now on.
+    pub fn set_time(&mut self, now: Duration, wall: Timestamp) {
         (self.now, self.wall) = (now, wall);
     }
 
-    /// The first thing that was wrong.
+    /// Returns the first violation.
     pub fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
     }
 
-    /// The first thing that was wrong, once.
-    pub(super) fn take_news(&mut self) -> Option<Violation> {
-        if std::mem::take(&mut self.is_news) { self.violation.clone() } else { None }
+    /// Returns the first violation, once.
+    pub(super) fn take_unreported(&mut self) -> Option<Violation> {
+        if std::mem::take(&mut self.is_unreported) { self.violation.clone() } else { None }
     }
 
-    /// The features that were used since this was last asked.
+    /// Takes the features that were used since the last call.
     pub(super) fn take_used(&mut self) -> Vec<Feature> {
         std::mem::take(&mut self.used)
     }
 
-    /// How often each invariant was checked.
+    /// Returns how often each invariant was checked.
     pub fn checks(&self) -> &Checks {
         &self.checks
     }
 
-    /// How many handlers were started.
+    /// Returns how many handlers were started.
     pub fn starts(&self) -> u64 {
         self.runs.len() as u64
     }
 
-    /// How many pushed messages were acknowledged.
+    /// Returns how many pushed messages were acknowledged.
     pub fn acknowledged_count(&self) -> u64 {
         self.pushed.iter().filter(|pushed| pushed.acknowledged.is_some()).count() as u64
     }
 
-    /// The messages whose push was acknowledged, with the topics they were pushed to.
+    /// Returns the acknowledged messages with their topics.
     pub fn acknowledged_ids(&self) -> Vec<(String, MessageId)> {
         let told = |pushed: &Pushed| Some((pushed.intent.topic.clone(), pushed.acknowledged?));
         self.pushed.iter().filter(|pushed| !pushed.is_deleted).filter_map(told).collect()
     }
 
-    /// Somebody is about to cancel a message.
+    /// Records that the cancellation of a message was requested.
     pub fn cancel_begins(&mut self, id: MessageId) {
         self.to_cancel.insert(id);
     }
 
-    /// A cancellation was acknowledged: no claim that is opened or adopted from now on may start this message.
+    /// Records that a cancellation was acknowledged. No claim that is opened or adopted from now on may start
+    /// this message.
     pub fn cancelled(&mut self, id: MessageId) {
         let tokens = self.mirrors.iter().map(|(key, mirror)| (key.clone(), mirror.state.token)).collect();
         self.cancelled.entry(id).or_insert((self.now, tokens));
     }
 
-    /// The worker on this node keeps the journal with this number.
+    /// Records the journal of the worker on this node.
     pub fn keeps_journal(&mut self, node: NodeId, journal: usize) {
         self.journals.insert(node, journal);
     }
 
-    /// True if this node is the next life of an earlier one, by its journal.
+    /// Returns true if this node is the next incarnation of an earlier one, by its journal.
     pub(super) fn is_next_life(&self, node: NodeId, earlier: NodeId) -> bool {
         node > earlier && self.journals.get(&node).is_some_and(|of| self.journals.get(&earlier) == Some(of))
     }
 
-    /// Checks something: if it does not hold, that is a violation, unless there was one before.
+    /// Checks an invariant. The first failure becomes the violation of this run.
     pub(super) fn check(
         &mut self,
         invariant: Invariant,
@@ -383,12 +386,12 @@ impl Book {
         if !holds && self.violation.is_none() && !self.is_void {
             let (what, about) = what(self);
             self.violation = Some(Violation { invariant, what, about });
-            self.is_news = true;
+            self.is_unreported = true;
         }
         holds
     }
 
-    /// Notes that something is wrong.
+    /// Records a violation.
     pub(super) fn wrong(&mut self, invariant: Invariant, what: String, about: Vec<String>) {
         self.check(invariant, false, |_| (what, about));
     }
@@ -397,7 +400,7 @@ impl Book {
         self.rules.groups.iter().position(|group| group.name == name)
     }
 
-    /// The number of a topic or lane, new or known.
+    /// Returns the index of a topic or lane, adding it if it is new.
     pub(super) fn topic(&mut self, topic: &Topic) -> usize {
         if let Some(known) = self.topics.iter().position(|known| known.topic.uid == topic.uid) {
             return known;
@@ -405,11 +408,11 @@ impl Book {
         let lane = topic.name.as_lane();
         let lane = lane.and_then(|(group, lane)| Some((self.group(&group.to_string())?, lane)));
         let is_deleted = self.is_being_deleted(topic.name.base());
-        self.topics.push(Known { topic: topic.clone(), lane, is_deleted });
+        self.topics.push(KnownTopic { topic: topic.clone(), lane, is_deleted });
         self.topics.len() - 1
     }
 
-    /// The numbers of the messages of a shard after one number and up to another.
+    /// Returns the numbers of the messages of a shard in the range `(after, upto]`.
     pub(super) fn between(
         &self,
         topic: usize,
@@ -423,13 +426,14 @@ impl Book {
         there.filter(|place| !self.trimmed.contains(place)).map(|(_, _, number)| number)
     }
 
-    /// True if the same message lies in several places of this topic: the engine could not tell, or had forgotten it.
+    /// Returns true if this topic has the same message in several places, because the engine could not detect
+    /// the duplicate or had forgotten the message.
     pub(super) fn is_doubled(&self, topic: usize, id: MessageId) -> bool {
         self.by_id.get(&(topic, id)).is_some_and(|places| places.len() > 1)
     }
 
-    /// Where a member's entry is, and whether it is there now.
-    pub(super) fn member(&self, group: usize, worker: &str) -> Option<&Seen> {
+    /// Returns the record of a member.
+    pub(super) fn member(&self, group: usize, worker: &str) -> Option<&MemberRecord> {
         self.members.get(&format!("members/{}/{worker}", self.rules.groups[group].name))
     }
 }

@@ -1,18 +1,18 @@
-//! How much a worker may have claimed.
+//! Checks how many messages a worker has claimed.
 
-use sawmill::claim::Claim;
+use sawmill::engine::model::Claim;
 
 use super::book::{Book, Mirror};
 use super::invariant::Invariant;
 use super::shards::Change;
 
 impl Book {
-    /// Invariant 15: what a worker has grabbed and not reported as settled is no more than it may claim. Claims that it took
-    /// over from others do not count: these are not its choice.
+    /// Invariant 15: a worker's grabbed and unsettled messages stay within its limit. Claims that it took
+    /// over from other workers do not count, because taking them over is not its choice.
     pub(super) fn not_too_many(&mut self, mirror: &Mirror, change: &Change<'_>, opened: &[&Claim]) {
-        let Some(most) = self.rules.groups[mirror.group].most_claimed else { return };
-        // Claims that a crash of the store has brought back come on top, until their worker sees them.
-        if self.lasting.is_needed {
+        let Some(most) = self.rules.groups[mirror.group].max_in_flight else { return };
+        // Claims that a crash of the store restored count extra until their worker sees them.
+        if self.undoable.is_needed {
             return;
         }
         let Some(owner) = opened.first().and_then(|claim| claim.owner.clone()) else { return };

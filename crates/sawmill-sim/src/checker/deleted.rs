@@ -1,23 +1,24 @@
-//! Topics that are deleted: nobody needs what was in them any more, and nothing of it comes back.
+//! Deleted topics: their messages need not be accounted for, and must not come back.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sawmill::Message;
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
 
 use super::book::{Book, Run, RunId, Started};
 use super::invariant::Invariant;
 use super::messages::number_of;
 
-/// After a TTL a worker has seen that its topic is gone, or has lost its lease; and then this is allowed for what was under way.
+/// After a TTL a worker has noticed the deletion or lost its lease. This much more is allowed for work in
+/// progress.
 const ALLOWANCE: Duration = Duration::from_secs(5);
 /// The place of a run whose message is not in the log any more.
 const NOWHERE: (usize, u16, u64) = (usize::MAX, 0, 0);
 
 impl Book {
-    /// A topic or one of its lanes was removed: the deletion of the topic has begun. From now on nothing that was pushed to it
-    /// before has to be there, and nobody has to account for it.
+    /// Records that a topic or one of its lanes was removed. From now on its earlier messages need not be in
+    /// the log or accounted for.
     pub fn deletion_begins(&mut self, topic: &Topic) {
         let name = topic.name.base().to_owned();
         if self.deletions.contains_key(&name) {
@@ -39,8 +40,8 @@ impl Book {
         self.deletions.insert(name, None);
     }
 
-    /// Invariant 2: the deletion of a topic was acknowledged, so that neither it nor one of its lanes has messages any more.
-    /// `left` names those that are there, and says how many messages they have.
+    /// Invariant 2: after the acknowledged deletion of a topic, neither it nor its lanes have messages.
+    /// `left` names those that still exist, with their message counts.
     pub fn deletion_acknowledged(&mut self, name: &str, left: &[(String, usize)]) {
         let full = left.iter().find(|(_, messages)| *messages > 0);
         self.check(Invariant::NothingInvented, full.is_none(), |_| {
@@ -49,12 +50,13 @@ impl Book {
         self.deletions.insert(name.to_owned(), Some(self.now));
     }
 
-    /// True if a topic that is created or seen now is one that is being deleted.
+    /// Returns true if the topic with this name is being deleted.
     pub(super) fn is_being_deleted(&self, name: &str) -> bool {
         self.deletions.get(name) == Some(&None)
     }
 
-    /// True if a message that has come into the log is of a deleted topic. Invariant 2: it must not come into another one.
+    /// Returns true if a message that arrived in the log belongs to a deleted topic. Invariant 2: it must not
+    /// arrive in another topic.
     pub(super) fn is_of_a_deleted_topic(&mut self, topic: &Topic, message: &Message) -> bool {
         let index = self.topic(topic);
         if self.topics[index].is_deleted {
@@ -69,9 +71,10 @@ impl Book {
         comes_back
     }
 
-    /// A message of a deleted topic is started. Invariant 2: only by a worker that cannot know yet.
+    /// Records the start of a message of a deleted topic. Invariant 2: only a worker that cannot know of the
+    /// deletion yet may start it.
     pub(super) fn started_though_deleted(&mut self, group: usize, started: &Started<'_>) -> Option<RunId> {
-        // It may have become readable when its topic was about to go.
+        // It may have become readable just before the topic was removed.
         let number = number_of(&started.message.payload)?;
         if !self.pushed.get(number)?.is_deleted {
             return None;

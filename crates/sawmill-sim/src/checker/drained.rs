@@ -1,20 +1,21 @@
-//! Workers that say that they have nothing to do.
+//! Checks workers that report that they are drained.
 
 use super::book::Book;
 use super::invariant::Invariant;
 use crate::control::NodeId;
 
 impl Book {
-    /// Somebody is about to pause a group. What nobody may start does not count as something to do, as long as workers believe so.
+    /// Records that a group is about to be paused. Messages that may not start do not count as work, as long
+    /// as workers know of the pause.
     pub fn may_be_paused(&mut self, group: usize, topic: &str) {
         self.held_up.insert((group, topic.to_owned()));
     }
 
-    /// Invariant 11: the worker on this node says that it has nothing to do, so that nothing that it has claimed is open, and no
-    /// handler of its runs. `tells_ends` if its handlers tell at once that they have ended.
+    /// Invariant 11: when the worker on this node reports that it is drained, none of its claims is open and
+    /// none of its handlers runs. `tells_ends`: its handlers report their end at once.
     pub fn says_drained(&mut self, node: NodeId, tells_ends: bool) {
-        // It cannot know yet of a claim that a crash of the store has brought back.
-        if self.lasting.is_needed {
+        // The worker cannot know yet of a claim that a crash of the store restored.
+        if self.undoable.is_needed {
             return;
         }
         let open = self.open_claim_of(node);
@@ -30,8 +31,8 @@ impl Book {
         });
     }
 
-    /// The entry in which a worker of this node has a claim with messages that are not settled. What is paused or limited does not
-    /// count: others may have all of the limit.
+    /// Returns the entry of a claim of this node with unsettled messages. Paused and limited groups do not
+    /// count: other workers may hold the whole limit.
     fn open_claim_of(&self, node: NodeId) -> Option<String> {
         let counts = |group: usize, topic: usize| {
             let (rules, name) = (&self.rules.groups[group], self.topics[topic].topic.name.base());

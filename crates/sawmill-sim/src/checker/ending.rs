@@ -1,16 +1,19 @@
-//! The end of a history: the backlog drains in time, the dead leave nothing behind, and all accounts agree.
+//! Checks at the end of a history: the backlog drains in time, no claim of a dead worker is left, and all
+//! counts agree.
 
 use std::collections::BTreeMap;
 
-use sawmill::topic::Lane;
-use sawmill::{GroupStatus, MessageId};
+use sawmill::MessageId;
+use sawmill::admin::GroupStatus;
+use sawmill::engine::model::Lane;
 
 use super::book::Book;
 use super::invariant::Invariant;
 use super::letters::Decision;
 
 impl Book {
-    /// From now on faults are over: notes the claims that nobody alive works. `is_alive` says which nodes live.
+    /// Records that the faults are over, and collects the claims without a living owner. `is_alive` tells
+    /// which nodes live.
     pub fn quiet_begins(&mut self, is_alive: impl Fn(crate::NodeId) -> bool) {
         let mut orphans = Vec::new();
         for (key, mirror) in &self.mirrors {
@@ -26,13 +29,14 @@ impl Book {
         self.held_up = self.paused.keys().cloned().collect();
     }
 
-    /// TTL + 5 s after the last late write: nothing that a dead worker held is still in its name.
-    pub fn dead_are_relieved(&mut self) {
+    /// Checks, TTL + 5 s after the last late write, that no claim of a dead worker is still in its name.
+    pub fn orphans_taken_over(&mut self) {
         for (key, token) in std::mem::take(&mut self.orphans) {
             let mirror = &self.mirrors[&key];
             let rules = &self.rules.groups[mirror.group];
             let topic = self.topics[mirror.topic].topic.name.base().to_owned();
-            // Who is paused takes nothing over; and of a limit the living may have no share left for it yet.
+            // A paused worker takes over nothing, and the living workers may not have a share of the limit
+            // yet.
             if rules.limit.or(rules.rate).is_some() || self.held_up.contains(&(mirror.group, topic)) {
                 continue;
             }
@@ -46,10 +50,10 @@ impl Book {
         }
     }
 
-    /// What is still to be done, in words; nothing if the backlog is drained.
+    /// Describes the work that is left; `None` if the backlog is drained.
     pub fn left_over(&self) -> Option<(String, Vec<String>)> {
         let there = self.places.iter().filter(|(place, _)| !self.trimmed.contains(place));
-        for (place, lying) in there {
+        for (place, logged) in there {
             for group in (0..self.rules.groups.len()).filter(|group| self.is_worked(*group, place.0)) {
                 let settled =
                     self.mirror(group, *place).is_some_and(|mirror| mirror.settled.contains(&place.2));
@@ -57,12 +61,12 @@ impl Book {
                     let known = &self.topics[place.0].topic;
                     let entry =
                         format!("shards/{}/{}/{:04}", known.uid, self.rules.groups[group].name, place.1);
-                    let what = format!("{} in {} ({entry}, number {})", lying.origin, known.name, place.2);
-                    return Some((what, vec![lying.origin.to_string(), entry]));
+                    let what = format!("{} in {} ({entry}, number {})", logged.origin, known.name, place.2);
+                    return Some((what, vec![logged.origin.to_string(), entry]));
                 }
             }
         }
-        // What was claimed before a person sent the group elsewhere is to be finished too.
+        // Messages that were claimed before a seek must be finished too.
         let open = |(_, mirror): &(&String, &super::book::Mirror)| {
             mirror.state.pass > 0 && !mirror.state.claims.is_empty()
         };
@@ -70,14 +74,15 @@ impl Book {
         Some((format!("{key} has open claims: {:?}", mirror.state.claims), vec![key.clone()]))
     }
 
-    /// The topics and retry lanes that are worked, in which nothing may be hidden when all is drained.
-    pub fn worked_topics(&self) -> Vec<sawmill::Topic> {
+    /// Returns the topics and retry lanes that groups work. None of their messages may be hidden once all is
+    /// drained.
+    pub fn worked_topics(&self) -> Vec<sawmill::engine::model::Topic> {
         let there = self.topics.iter().filter(|known| !known.is_deleted);
         let worked = there.filter(|known| !matches!(known.lane, Some((_, Lane::Dead))));
         worked.map(|known| known.topic.clone()).collect()
     }
 
-    /// The backlog did not drain in time.
+    /// Records that the backlog did not drain in time.
     pub fn not_drained(&mut self, hidden: usize, after: std::time::Duration) {
         let (what, about) =
             self.left_over().unwrap_or((format!("{hidden} messages that are not readable"), vec![]));
@@ -85,13 +90,14 @@ impl Book {
         self.wrong(Invariant::Drains, what, about);
     }
 
-    /// The backlog drained in time.
+    /// Records that the backlog drained in time.
     pub fn drained(&mut self) {
         self.check(Invariant::Drains, true, |_| (String::new(), vec![]));
     }
 
-    /// At the end: what was acknowledged is in the log, and before each cursor everything is settled or claimed.
-    pub fn all_is_there(&mut self) {
+    /// Checks at the end that every acknowledged message is in the log, and that everything before each
+    /// cursor is settled or claimed.
+    pub fn check_nothing_missing(&mut self) {
         for number in 0..self.pushed.len() {
             let Some(id) = self.pushed[number].acknowledged else { continue };
             if self.pushed[number].is_deleted {
@@ -107,12 +113,12 @@ impl Book {
             });
         }
         let mut lost = Vec::new();
-        for (place, lying) in self.places.iter().filter(|(place, _)| !self.trimmed.contains(place)) {
+        for (place, logged) in self.places.iter().filter(|(place, _)| !self.trimmed.contains(place)) {
             for mirror in self.mirrors.values() {
                 let behind = mirror.state.cursor.number().is_ok_and(|cursor| place.2 <= cursor);
                 if (mirror.topic, mirror.shard) == (place.0, place.1) && behind {
                     let there = mirror.settled.contains(&place.2) || mirror.claim_of(self, place.2).is_some();
-                    lost.push((lying.origin, there));
+                    lost.push((logged.origin, there));
                 }
             }
         }
@@ -126,13 +132,14 @@ impl Book {
         }
     }
 
-    /// Invariant 10, when everything is settled: the group's own account against the book.
+    /// Invariant 10: compares the group's own status with the book, when everything is settled.
     ///
-    /// Every place in the topic and in the retry lane is settled once, as done, retried, dead or dropped. So
-    /// `done + dead letters + dropped` is the number of places in the topic and more only by what has more than one end:
-    /// messages that the log has twice (on an engine that cannot tell, or whose retry was trimmed before a late append of it
-    /// came), and messages whose claim was taken from a worker that had put a copy on a lane and could not say so. Those
-    /// are told apart one by one: any other message must have exactly one end.
+    /// Every place in the topic and in the retry lane is settled once: as done, retried, dead or dropped. So
+    /// `done + dead letters + dropped` equals the number of places in the topic, plus messages with more than
+    /// one end. Those are messages that are in the log twice (on an engine that cannot detect duplicates, or
+    /// when a late append arrived after its retry was trimmed), and messages whose claim was taken from a
+    /// worker that had put a copy on a lane but could not report it. They are identified one by one: any
+    /// other message must have exactly one end.
     pub fn compare(&mut self, topic: &str, group: &str, status: &GroupStatus) {
         let Some(group) = self.group(group) else { return };
         let mut want = GroupStatus { oldest: status.oldest, ..GroupStatus::default() };
@@ -156,7 +163,7 @@ impl Book {
         }
         let ends = self.ends(topic, group);
         for (origin, ends, several) in ends {
-            // Cancelled, or skipped by a seek: it may have had an end before, or none.
+            // A cancelled or skipped message may have had an end before, or none.
             let none = self.unwanted.contains(&origin) || self.was_sent_elsewhere(topic, group);
             let fine = ends == 1 || (several && ends > 1) || (none && ends == 0);
             self.check(Invariant::CountsConserve, fine, |_| {
@@ -168,7 +175,7 @@ impl Book {
         }
     }
 
-    /// True if a person sent the group to another place of the topic.
+    /// Returns true if a seek moved the group in this topic.
     pub(super) fn was_sent_elsewhere(&self, topic: &str, group: usize) -> bool {
         let of_it = |mirror: &&super::book::Mirror| {
             mirror.group == group && self.topics[mirror.topic].topic.name.base() == topic
@@ -181,7 +188,7 @@ impl Book {
         known.topic.name.base() == topic && known.lane == Some((group, lane))
     }
 
-    /// For each message of a topic in the log: how many ends it has in a group, and whether it may have several.
+    /// Returns the number of ends in a group for each message of a topic, and whether it may have several.
     fn ends(&self, topic: &str, group: usize) -> Vec<(MessageId, u64, bool)> {
         let pushed = self.pushed.iter().filter(|pushed| pushed.intent.topic == topic && !pushed.is_deleted);
         let mut ends: BTreeMap<MessageId, (u64, bool)> = pushed
@@ -190,18 +197,18 @@ impl Book {
                 (origin, (self.handled.get(&(group, origin)).map_or(0, |handling| handling.done), false))
             })
             .collect();
-        for (place, lying) in &self.places {
+        for (place, logged) in &self.places {
             let dead = self.is_on(topic, group, Lane::Dead, place.0);
             let worked = self.is_worked(group, place.0);
-            let Some((ends, several)) = ends.get_mut(&lying.origin).filter(|_| dead || worked) else {
+            let Some((ends, several)) = ends.get_mut(&logged.origin).filter(|_| dead || worked) else {
                 continue;
             };
             *ends += u64::from(dead && self.decision(*place) != Some(Decision::Resent));
-            *several |= dead && self.is_half_sent_back(group, lying.origin);
+            *several |= dead && self.is_half_sent_back(group, logged.origin);
             let superseded = |mirror: &super::book::Mirror| mirror.superseded.contains_key(&place.2);
             let replayed = |mirror: &super::book::Mirror| mirror.state.pass > 0;
-            *several |= worked && self.lasting.touched.contains(&(group, *place));
-            *several |= self.is_doubled(place.0, lying.id)
+            *several |= worked && self.undoable.touched.contains(&(group, *place));
+            *several |= self.is_doubled(place.0, logged.id)
                 || (worked && self.mirror(group, *place).is_some_and(replayed))
                 || (worked && self.mirror(group, *place).is_some_and(superseded));
         }
@@ -210,7 +217,7 @@ impl Book {
 }
 
 impl Book {
-    /// The history could not be brought to its end.
+    /// Records that the history could not be finished.
     pub fn not_ended(&mut self, why: &str) {
         self.wrong(Invariant::Drains, format!("the history did not come to its end: {why}"), vec![]);
     }

@@ -1,6 +1,6 @@
-//! What became of each message, and whether the counts in the ledger say the same.
+//! Checks that the ledger's counts match how the messages ended.
 
-use sawmill::shard::{Fate, Tally};
+use sawmill::engine::model::{Fate, Tally};
 
 use super::book::Book;
 use super::invariant::Invariant;
@@ -10,8 +10,9 @@ use crate::features::Feature;
 pub(super) const ALL: [Fate; 5] = [Fate::Done, Fate::Retried, Fate::Dead, Fate::Dropped, Fate::Cancelled];
 
 impl Book {
-    /// Invariant 10: each count grows by the messages that met that end. `ends` has, for each message that was settled by this
-    /// change, what may have become of it: mostly one fate, several where that cannot be told from outside.
+    /// Invariant 10: each count grows by the number of messages that ended that way. `ends` lists the
+    /// possible fates of each message that this change settled: usually one, several where they cannot be
+    /// told apart from outside.
     pub(super) fn counted_as_they_ended(&mut self, change: &Change<'_>, ends: &[Vec<Fate>]) {
         let (old, new) = (change.old.tally, change.new.tally);
         let total = new.total().saturating_sub(old.total()) == ends.len() as u64;

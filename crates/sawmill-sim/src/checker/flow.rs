@@ -1,21 +1,22 @@
-//! What may not start although there is a slot for it: a group that is paused, or that has reached its limit.
+//! Checks what may not start although slots are free: messages of a paused group, or of a group at its limit.
 
 use std::time::Duration;
 
-use sawmill::Token;
+use sawmill::engine::model::Token;
 
 use super::book::{Book, Place, Run, Started};
 use super::invariant::Invariant;
 
 impl Book {
-    /// A pause was acknowledged. A worker that has not looked since stops by itself, at the latest a TTL after its last look.
+    /// Records that a pause was acknowledged. A worker that has not noticed it stops by itself, at most a TTL
+    /// after its last refresh.
     pub fn paused(&mut self, group: usize, topic: &str, at: Duration) {
         let from = at + self.rules.ttl;
         self.held_up.insert((group, topic.to_owned()));
         self.paused.entry((group, topic.to_owned())).or_insert(from);
     }
 
-    /// The group is about to be resumed.
+    /// Records that the group is about to be resumed.
     pub fn resumed(&mut self, group: usize, topic: &str) {
         self.paused.remove(&(group, topic.to_owned()));
     }
@@ -34,14 +35,14 @@ impl Book {
         });
     }
 
-    /// The worker that holds the claim under which a message is started.
+    /// Returns the worker whose claim a message is started under.
     pub(super) fn worker_of(&self, group: usize, place: Place, token: Token) -> Option<String> {
         let claims = &self.mirror(group, place)?.state.claims;
         let claim = claims.iter().find(|claim| claim.token == token)?;
         claim.owner.as_ref().map(|owner| owner.as_str().to_owned())
     }
 
-    /// Invariant 15. What a worker still runs after it was declared dead does not count.
+    /// Invariant 15. Runs of a worker that was declared dead do not count.
     pub(super) fn within_limits(&mut self, group: usize, started: &Started<'_>) {
         let limit = self.rules.groups[group].limit;
         if let Some(limit) = limit {
@@ -53,7 +54,7 @@ impl Book {
                 (what, vec![started.origin.to_string()])
             });
         }
-        // A second, and long enough that what may be saved up does not hide a rate that is too high.
+        // Also checks longer windows, in which saved-up starts cannot hide a rate that is too high.
         for seconds in [1, 5, 20] {
             self.within_rate(group, started, seconds);
         }
@@ -64,7 +65,7 @@ impl Book {
         let since = started.at.saturating_sub(Duration::from_secs(seconds as u64));
         let lately = self.runs.iter().rev().take_while(|run| run.at > since);
         let lately = lately.filter(|run| self.counts(group, started, run)).count();
-        // Each of those who share the rate may have saved up one start, or a tenth of a second's.
+        // Each worker that shares the rate may have saved up one start, or a tenth of a second's worth.
         let most = rate * seconds + rate / 5 + 8;
         self.check(Invariant::Limited, lately <= most, |_| {
             let what = format!(
@@ -75,7 +76,7 @@ impl Book {
         });
     }
 
-    /// True if this run is of the same topic, and of a worker that is a member of the group.
+    /// Returns true if this run is of the same topic, and its worker is a member of the group.
     fn counts(&self, group: usize, started: &Started<'_>, run: &Run) -> bool {
         let number = self.origins.get(&run.origin);
         let same = number.is_some_and(|number| self.pushed[*number].intent.topic == started.topic);

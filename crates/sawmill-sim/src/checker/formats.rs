@@ -1,6 +1,7 @@
-//! Formats: a newer one is used only when every member understands it, and nothing of a newer entry is lost.
+//! Formats: a newer one is used only once every member understands it, and a rewrite keeps all data of a
+//! newer entry.
 //!
-//! The values are read as plain JSON here, not by the core, so that nothing that the core leaves out is overlooked.
+//! Values are read here as plain JSON, not by the core, so that data which the core would drop is noticed.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +12,23 @@ use super::invariant::Invariant;
 use super::shards::Written;
 use crate::control::NodeId;
 
-/// What the checker knows of formats.
+/// What the checker knows about formats.
 pub(super) struct FormatHistory {
-    /// The newest that the program of a node understands, where it is not the newest of all.
+    /// The newest format that a node's program understands, for older programs.
     understood: BTreeMap<NodeId, u64>,
-    /// The store's format.
+    /// The format of the store.
     stored: u64,
-    /// The one that was announced.
+    /// The announced format.
     next: Option<u64>,
     /// The current members.
     members: BTreeMap<String, Joined>,
 }
 
-/// A member, as it joined.
+/// A member and the format that it understands.
 #[derive(Clone, Copy)]
 struct Joined {
     understands: u64,
-    /// True if it joined after the latest announcement. It reads the announcement itself.
+    /// True if it joined after the latest announcement. It then reads the announcement itself.
     after_announcement: bool,
 }
 
@@ -37,7 +38,7 @@ impl Default for FormatHistory {
     }
 }
 
-/// An entry's format and the state in it.
+/// Splits an entry into its format and its state.
 fn unwrapped(mut value: Value) -> (u64, Value) {
     match value.get("format").and_then(Value::as_u64) {
         Some(format) => (format, value.get_mut("state").map(Value::take).unwrap_or_default()),
@@ -53,7 +54,7 @@ fn number(value: &Value, field: &str) -> u64 {
     value.get(field).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// The stamps of claims, by the span that tells a claim whoever has it.
+/// Returns the stamps of claims by span, which identifies a claim independently of its owner.
 fn stamps(state: &Value) -> BTreeMap<String, u64> {
     let claims = state.get("claims").and_then(Value::as_array).into_iter().flatten();
     let stamp = |claim: &Value| {
@@ -64,12 +65,12 @@ fn stamps(state: &Value) -> BTreeMap<String, u64> {
 }
 
 impl Book {
-    /// The program of this node understands formats up to this one.
+    /// Records the newest format that the program of this node understands.
     pub fn understands(&mut self, node: NodeId, format: u32) {
         self.formats.understood.insert(node, format.into());
     }
 
-    /// How often the store's format was raised.
+    /// Returns how often the store's format was raised.
     pub fn formats_raised(&self) -> u64 {
         self.formats.stored - 1
     }
@@ -114,7 +115,7 @@ impl Book {
         (self.formats.stored, self.formats.next) = (format.max(before), next);
     }
 
-    /// A member is not renewed if it does not understand the store's format: it has looked, and left.
+    /// A member that does not understand the store's format must leave instead of renewing.
     fn member_understands(&mut self, written: &Written<'_>) {
         let member = written.key.as_str().to_owned();
         let Some(value) = written.value else {
@@ -144,7 +145,7 @@ impl Book {
         }
     }
 
-    /// Whoever rewrites an entry understands its format, and keeps all that is in it.
+    /// A program that rewrites an entry must understand its format and keep all its data.
     fn nothing_forgotten(&mut self, written: &Written<'_>) {
         let Some(value) = written.value else { return };
         let key = written.key.as_str();

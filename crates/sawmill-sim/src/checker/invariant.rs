@@ -1,31 +1,31 @@
-//! What must always hold, by number and in words, and how often each was looked at.
+//! The invariants, by number and description, and how often each was checked.
 
 use std::fmt;
 use std::ops::AddAssign;
 
 macro_rules! invariants {
     ($($name:ident = $number:literal, $words:literal;)*) => {
-        /// What must always hold; the numbers are those of the design.
+        /// An invariant. The numbers are those of the design.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Invariant {
             $(#[doc = $words] $name,)*
         }
 
         impl Invariant {
-            /// All of them.
+            /// All invariants.
             pub const ALL: &[Invariant] = &[$(Invariant::$name,)*];
 
-            /// Its number.
+            /// Returns its number.
             pub fn number(self) -> u8 {
                 match self { $(Invariant::$name => $number,)* }
             }
 
-            /// The one with this number.
+            /// Returns the invariant with this number.
             pub fn numbered(number: u8) -> Option<Self> {
                 Self::ALL.iter().copied().find(|invariant| invariant.number() == number)
             }
 
-            /// What it says.
+            /// Returns its description.
             pub fn words(self) -> &'static str {
                 match self { $(Invariant::$name => $words,)* }
             }
@@ -61,14 +61,14 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// Something that must not happen, and did.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// What does not hold.
+    /// The violated invariant.
     pub invariant: Invariant,
     /// What happened.
     pub what: String,
-    /// Texts by which the lines of a history that matter can be told: ids of messages, keys of entries.
+    /// Texts that identify the relevant lines of a history: message ids and entry keys.
     pub about: Vec<String>,
 }
 
@@ -89,12 +89,12 @@ impl Default for Checks {
 }
 
 impl Checks {
-    /// One more look at this invariant.
+    /// Counts one check of this invariant.
     pub(crate) fn count(&mut self, invariant: Invariant) {
         self.0[invariant as usize] += 1;
     }
 
-    /// How often it was looked at.
+    /// Returns how often it was checked.
     pub fn of(&self, invariant: Invariant) -> u64 {
         self.0[invariant as usize]
     }

@@ -1,7 +1,7 @@
-//! Keys: the messages of a key lie in one shard of their topic, whatever kind of push brought them.
+//! Checks that all messages of a key are in one shard of their topic, however they were pushed.
 
 use sawmill::Message;
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
 
 use super::book::Book;
 use super::invariant::Invariant;

@@ -1,24 +1,23 @@
-//! Dead letters and the people who decide on them: a letter that is sent back begins a new life, and one that is dropped ends.
+//! Dead letters and decisions about them: a resent letter gets new attempts, and a dropped one ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sawmill::MessageId;
-use sawmill::shard::ShardState;
-use sawmill::topic::Lane;
+use sawmill::engine::model::{Lane, ShardState};
 
 use super::book::{Book, Place};
 use super::invariant::Invariant;
 use super::settled::Hidden;
 use super::shards::Written;
 
-/// The people's entry of one dead-letter lane, and what they decided.
+/// The users' entry of one dead-letter lane, and their decisions.
 #[derive(Default)]
 pub(super) struct Letters {
     state: ShardState,
     decided: BTreeMap<u64, Decision>,
 }
 
-/// What became of a dead letter.
+/// The decision about a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// It was sent back to its group.
@@ -27,18 +26,18 @@ pub enum Decision {
     Dropped,
 }
 
-/// A person's wish, and the letters as they were when the decision began.
+/// A decision in progress, and the letters as they were when it began.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct PendingDecision {
     decision: Decision,
-    /// The letters that are meant.
+    /// The chosen letters.
     meant: Vec<Place>,
-    /// Those that must stay as they are; none if all letters are meant.
+    /// The letters that must not change; none if all letters are chosen.
     others: Vec<Place>,
 }
 
 impl Book {
-    /// The people who look after a dead-letter lane have written to their entry.
+    /// Checks a write to the users' entry of a dead-letter lane.
     pub(super) fn letters_written(&mut self, written: &Written<'_>, topic: usize, hidden: Hidden<'_>) {
         let key = written.key.as_str().to_owned();
         let new = written.value.and_then(|value| ShardState::decode(written.key, value).ok());
@@ -75,14 +74,14 @@ impl Book {
         }
     }
 
-    /// A person is about to decide on the letters of these messages, or on all that there are.
+    /// Records that a user is about to decide about the letters of these messages, or about all letters.
     pub fn decision_begins(
         &self,
         topic: &str,
         group: &str,
         chosen: Option<&[MessageId]>,
         decision: Decision,
-    ) -> Option<Wish> {
+    ) -> Option<PendingDecision> {
         let group = self.group(group)?;
         let is_open = |place: &Place| {
             self.is_on(topic, group, Lane::Dead, place.0)
@@ -92,47 +91,47 @@ impl Book {
         };
         let open = self.places.iter().filter(|(place, _)| is_open(place));
         let is_meant = |origin: &MessageId| chosen.is_none_or(|chosen| chosen.contains(origin));
-        let (meant, others): (Vec<_>, Vec<_>) = open.partition(|(_, lying)| is_meant(&lying.origin));
+        let (meant, others): (Vec<_>, Vec<_>) = open.partition(|(_, logged)| is_meant(&logged.origin));
         let places = |letters: Vec<(&Place, _)>| letters.into_iter().map(|(place, _)| *place).collect();
-        Some(Wish { decision, meant: places(meant), others: places(others) })
+        Some(PendingDecision { decision, meant: places(meant), others: places(others) })
     }
 
-    /// Invariant 1: what a person has decided holds for the letters that were meant, and for no others.
-    pub fn decided(&mut self, wish: &Wish) {
-        let missed = wish.meant.iter().find(|place| self.decision(**place) != Some(wish.decision));
-        let more = wish.others.iter().find(|place| self.decision(**place).is_some());
+    /// Invariant 1: a decision takes effect for the chosen letters and for no others.
+    pub fn decided(&mut self, pending: &PendingDecision) {
+        let missed = pending.meant.iter().find(|place| self.decision(**place) != Some(pending.decision));
+        let more = pending.others.iter().find(|place| self.decision(**place).is_some());
         for (place, what) in [(missed, "is not"), (more, "was not meant to be")] {
             let place = place.copied();
             self.check(Invariant::NothingLost, place.is_none(), |book| {
                 let origin =
-                    place.and_then(|place| book.places.get(&place)).map(|lying| lying.origin.to_string());
+                    place.and_then(|place| book.places.get(&place)).map(|logged| logged.origin.to_string());
                 let origin = origin.unwrap_or_default();
                 let became = place.and_then(|place| book.decision(place));
-                let asked = wish.decision;
+                let asked = pending.decision;
                 (format!("the dead letter of {origin} {what} {asked:?}, and became {became:?}"), vec![origin])
             });
         }
     }
 
-    /// A person was told of an error: nobody knows what became of these letters, now or later.
-    pub fn decision_failed(&mut self, wish: &Wish) {
-        let lanes: BTreeSet<usize> = wish.meant.iter().map(|place| place.0).collect();
-        let those = self.places.keys().filter(|place| match wish.others.is_empty() {
-            // All letters were meant, also those that came since.
+    /// Records that a decision returned an error: the fate of these letters is unknown, now and later.
+    pub fn decision_failed(&mut self, pending: &PendingDecision) {
+        let lanes: BTreeSet<usize> = pending.meant.iter().map(|place| place.0).collect();
+        let those = self.places.keys().filter(|place| match pending.others.is_empty() {
+            // All letters were chosen, including those that arrived since.
             true => lanes.contains(&place.0),
-            false => wish.meant.contains(place),
+            false => pending.meant.contains(place),
         });
         self.unsure_letters.extend(those.copied().collect::<Vec<_>>());
     }
 
-    /// Invariant 1: a letter that counts as sent back is on the retry lane, each one as a copy of its own.
+    /// Invariant 1: each letter that counts as resent has its own copy on the retry lane.
     fn is_sent_back(&mut self, place: Place, hidden: Hidden<'_>) {
-        let (Some(lying), Some((group, Lane::Dead))) = (self.places.get(&place), self.topics[place.0].lane)
+        let (Some(logged), Some((group, Lane::Dead))) = (self.places.get(&place), self.topics[place.0].lane)
         else {
             return;
         };
-        let origin = lying.origin;
-        // A copy may be acknowledged before it can be read.
+        let origin = logged.origin;
+        // A copy may be acknowledged before it is readable.
         let known = self.handled.get(&(group, origin)).map_or(&[][..], |handling| &handling.retries);
         let underway = self.hidden_copies(group, origin, Lane::Retry, hidden);
         let underway = underway.iter().filter(|copy| !known.contains(copy)).count();
@@ -146,7 +145,7 @@ impl Book {
         });
     }
 
-    /// How many different dead letters of a message count as sent back.
+    /// Returns how many different dead letters of a message count as resent.
     fn letters_sent_back(&self, group: usize, origin: MessageId) -> usize {
         let of_it = |place: &Place, id: MessageId| {
             self.topics[place.0].lane == Some((group, Lane::Dead))
@@ -154,40 +153,41 @@ impl Book {
                 && id != origin
         };
         let letters =
-            self.places.iter().filter(|(place, lying)| lying.origin == origin && of_it(place, lying.id));
-        letters.map(|(_, lying)| lying.id).collect::<BTreeSet<_>>().len()
+            self.places.iter().filter(|(place, logged)| logged.origin == origin && of_it(place, logged.id));
+        letters.map(|(_, logged)| logged.id).collect::<BTreeSet<_>>().len()
     }
 
-    /// How many copies of a message came to the retry lane because its dead letter was sent back.
+    /// Returns how many copies arrived on the retry lane because a dead letter was resent.
     pub(super) fn resent_copies(&self, group: usize, origin: MessageId) -> usize {
         self.handled.get(&(group, origin)).map_or(0, |handling| handling.lives.len())
     }
 
-    /// In how many places of the retry lane the copies are that came because a dead letter was sent back.
+    /// Returns the number of places in the retry lane that hold copies of resent letters.
     pub(super) fn resent_places(&self, group: usize, origin: MessageId) -> usize {
         let Some(handling) = self.handled.get(&(group, origin)) else { return 0 };
         let copies = handling.lives.iter().filter_map(|(nth, _)| handling.retries.get(nth - 1));
         copies.map(|copy| self.places_of(group, *copy).len()).sum()
     }
 
-    /// True if a letter was sent back and does not count as that: somebody was told of an error, or was interrupted.
+    /// Returns true if a letter has a resent copy but does not count as resent, because of an error or an
+    /// interruption.
     pub(super) fn is_half_sent_back(&self, group: usize, origin: MessageId) -> bool {
         let copies = self.resent_copies(group, origin);
         copies > 0 && copies > self.letters_sent_back(group, origin)
     }
 
-    /// What became of the dead letter in this place.
+    /// Returns the decision about the dead letter in this place.
     pub(super) fn decision(&self, (topic, _, number): Place) -> Option<Decision> {
         self.letters.get(&topic)?.decided.get(&number).copied()
     }
 
-    /// At the end: the letters that are listed are those that nobody has decided on.
-    pub fn letters_are(&mut self, topic: &str, group: &str, listed: &BTreeSet<MessageId>) {
+    /// Checks at the end that the listed letters are those without a decision.
+    pub fn check_listed_letters(&mut self, topic: &str, group: &str, listed: &BTreeSet<MessageId>) {
         let Some(group) = self.group(group) else { return };
         let mut open = BTreeSet::new();
-        for (place, lying) in &self.places {
+        for (place, logged) in &self.places {
             if self.is_on(topic, group, Lane::Dead, place.0) && self.decision(*place).is_none() {
-                open.insert(lying.origin);
+                open.insert(logged.origin);
             }
         }
         self.check(Invariant::NothingLost, *listed == open, |_| {

@@ -1,16 +1,16 @@
-//! Who is a member: entries are renewed by their own workers, deleted by others only after a full TTL of silence, and never
-//! used again. And for all entries: versions only grow.
+//! Checks member entries: only their own worker renews them, others delete them only after a full TTL of
+//! silence, and a deleted entry is not used again. For all entries: versions only grow.
 
 use std::time::Duration;
 
-use sawmill::member::Member;
+use sawmill::engine::model::Member;
 
-use super::book::{Book, Seen};
+use super::book::{Book, MemberRecord};
 use super::invariant::Invariant;
 use super::shards::Written;
 
 impl Book {
-    /// Versions only grow, and every change follows the one before it.
+    /// Checks that versions only grow, and that every change follows the one before it.
     pub(super) fn version_grows(&mut self, written: &Written<'_>) {
         let key = written.key.as_str();
         let known = self.versions.get(key).copied();
@@ -29,17 +29,17 @@ impl Book {
         }
     }
 
-    /// A member entry was written.
+    /// Checks a write to a member entry.
     pub(super) fn member_written(&mut self, written: &Written<'_>) {
         let Written { at, node, key, .. } = *written;
         let text = key.as_str().to_owned();
         let about = vec![text.clone()];
         if written.old.is_none() && written.value.is_none() {
-            // Deleting what is not there changes nothing.
+            // Deleting a missing entry changes nothing.
             return;
         }
         let Some(seen) = self.members.get(&text) else {
-            self.members.insert(text, Seen { node, renewed: at, there: true });
+            self.members.insert(text, MemberRecord { node, renewed: at, there: true });
             return;
         };
         let (owner, renewed, there) = (seen.node, seen.renewed, seen.there);
@@ -53,11 +53,11 @@ impl Book {
         let deleted = written.value.is_none();
         self.keep_renewal(&text, renewed);
         if deleted && self.is_next_life(node, owner) {
-            // Who has the journal knows that its former life is over.
+            // The owner of the journal knows that its previous incarnation has ended.
         } else if deleted && node != owner {
             let silent = at - renewed;
-            // Each is judged by its own TTL, on the clock of the one who judges.
-            let own = written.old.and_then(|old| Member::decode(old).ok());
+            // A member is judged by its own TTL, on the clock of the judging node.
+            let own = written.old.and_then(|old| Member::decode(&old.key, &old.value).ok());
             let ttl = own.map_or(self.rules.ttl, |member| Duration::from_millis(member.ttl_ms));
             let ttl = ttl * 1000 / self.rules.fastest;
             self.check(Invariant::Drains, silent >= ttl, |_| {

@@ -1,18 +1,16 @@
-//! What was pushed and where it lies: nothing is invented, nothing is dropped that somebody needs.
+//! Checks pushes and the log: nothing is invented, and nothing that is still needed is dropped.
 
 use bytes::Bytes;
-use sawmill::clock::Timestamp;
-use sawmill::message::Headers;
-use sawmill::topic::{Lane, Topic};
-use sawmill::{Message, MessageId};
+use sawmill::engine::model::{Headers, Lane, Topic};
+use sawmill::{Message, MessageId, Timestamp};
 
-use super::book::{Book, Lying};
+use super::book::{Book, LogEntry};
 use super::invariant::Invariant;
 
-/// A message that somebody is going to push. Its payload says its number.
+/// A message that is going to be pushed. Its payload contains its number.
 #[derive(Debug, Clone)]
 pub struct Intent {
-    /// To which topic, by name.
+    /// The name of its topic.
     pub topic: String,
     /// Its key.
     pub key: Option<Bytes>,
@@ -22,14 +20,14 @@ pub struct Intent {
     pub due: Option<Timestamp>,
 }
 
-/// A message that somebody was going to push, and what is known of it.
+/// A message that was going to be pushed, and what is known about it.
 pub(super) struct Pushed {
     pub(super) intent: Intent,
-    /// The id that the log has for it.
+    /// Its id in the log.
     pub(super) id: Option<MessageId>,
-    /// The id that its pusher was told.
+    /// The id that its pusher got.
     pub(super) acknowledged: Option<MessageId>,
-    /// Its topic is deleted, or being deleted.
+    /// Its topic is deleted or being deleted.
     pub(super) is_deleted: bool,
 }
 
@@ -38,30 +36,30 @@ pub(super) fn number_of(payload: &Bytes) -> Option<usize> {
 }
 
 impl Intent {
-    /// The payload of the message with this number.
+    /// Returns the payload of the message with this number.
     pub fn payload(number: usize) -> Bytes {
         format!("message {number}").into()
     }
 }
 
 impl Book {
-    /// Somebody is going to push this; says its number.
+    /// Records a message that is going to be pushed, and returns its number.
     pub fn intended(&mut self, intent: Intent) -> usize {
         self.pushed.push(Pushed { intent, id: None, acknowledged: None, is_deleted: false });
         self.pushed.len() - 1
     }
 
-    /// The due time of a message that is going to be pushed is known only now.
+    /// Sets the due time of a message, which is known only at its push.
     pub fn due_at(&mut self, number: usize, due: Timestamp) {
         self.pushed[number].intent.due = Some(due);
     }
 
-    /// The message with this number may be pushed several times, and comes into the log once.
+    /// Records that this message may be pushed several times but may be in the log only once.
     pub fn comes_once(&mut self, number: usize) {
         self.once_in_the_log.insert(number);
     }
 
-    /// A push was acknowledged: these messages, by their numbers, have these ids.
+    /// Records an acknowledged push: the messages with these numbers have these ids.
     pub fn acknowledged(&mut self, numbers: &[usize], ids: &[MessageId]) {
         for (number, id) in numbers.iter().zip(ids) {
             self.pushed[*number].acknowledged = Some(*id);
@@ -73,7 +71,7 @@ impl Book {
         }
     }
 
-    /// A message became readable.
+    /// Records that a message became readable.
     pub fn readable(&mut self, topic: &Topic, shard: u16, number: u64, message: &Message) {
         if self.is_of_a_deleted_topic(topic, message) {
             return;
@@ -92,13 +90,13 @@ impl Book {
                 format!("{} became readable as number {number}, behind the cursor of {key}", message.id);
             (what, vec![message.id.to_string(), key])
         });
-        let lying = Lying {
+        let logged = LogEntry {
             id: message.id,
             origin: message.origin(),
             key: message.key.clone(),
             created: message.created,
         };
-        self.places.insert((index, shard, number), lying);
+        self.places.insert((index, shard, number), logged);
         let places = self.by_id.entry((index, message.id)).or_default();
         places.push((shard, number));
         if places.len() > 1 {
@@ -113,8 +111,8 @@ impl Book {
         }
     }
 
-    /// A message is in the log, and not readable yet.
-    pub fn aside(&mut self, topic: &Topic, shard: u16, message: &Message) {
+    /// Records a message that is in the log but not readable yet.
+    pub fn kept_aside(&mut self, topic: &Topic, shard: u16, message: &Message) {
         if self.is_of_a_deleted_topic(topic, message) {
             return;
         }
@@ -122,7 +120,7 @@ impl Book {
         self.in_its_shard(topic, shard, message);
     }
 
-    /// A message has come into the log: it must be what was pushed, or a copy of it with a reason to be there.
+    /// Checks a message that arrived in the log: it must be as pushed, or a copy with a cause.
     fn in_the_log(&mut self, topic: &Topic, message: &Message) {
         let origin = message.origin();
         let about = || vec![origin.to_string(), message.id.to_string()];
@@ -157,7 +155,7 @@ impl Book {
         }
     }
 
-    /// A copy on a lane: there must have been a failure for each of them, or, for a dead letter, a death.
+    /// Checks a copy on a lane: each needs a failed run, and a dead letter needs a cause.
     fn on_a_lane(&mut self, group: usize, lane: Lane, message: &Message) {
         let origin = message.origin();
         let known = self.origins.contains_key(&origin);

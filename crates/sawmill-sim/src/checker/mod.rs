@@ -1,13 +1,14 @@
-//! The checker: reads a history against what must always hold, while it happens.
+//! The checker: compares a history with the invariants while it happens.
 //!
-//! It sees every effect on the store at the moment it happens, every start and end of a handler, and every push that was
-//! acknowledged. It keeps a book of its own and believes nothing that the core says about itself; at the end the core's
-//! own counts are compared with the book. The first violation is kept: what comes after it is often only its echo.
+//! It observes every effect on the store, every start and end of a handler, and every acknowledged push. It
+//! keeps its own records and trusts nothing that the core reports about itself; at the end it compares the
+//! core's counts with them. Only the first violation is kept, because later ones are often consequences of
+//! it.
 
 mod book;
-mod burial;
 mod causes;
 mod claiming;
+mod deaths;
 mod deleted;
 mod drained;
 mod ending;
@@ -21,12 +22,12 @@ mod members;
 mod messages;
 mod names;
 mod periods;
-mod relief;
 mod retries;
 mod seeks;
 mod settled;
 mod shards;
 mod starts;
+mod takeovers;
 mod ticks;
 mod trims;
 mod undone;
@@ -34,8 +35,10 @@ mod undone;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use sawmill::log::Record;
-use sawmill::{Context, GroupStatus, MessageId, TopicName};
+use sawmill::admin::GroupStatus;
+use sawmill::engine::model::TopicName;
+use sawmill::engine::storage::Record;
+use sawmill::{Context, MessageId};
 
 use crate::control::{Control, NodeId};
 use crate::observer::{Event, Observer};
@@ -43,13 +46,13 @@ use crate::store::SimStore;
 use crate::tasks::lock;
 pub use book::{Book, GroupRules, How, Rulebook, RunId, Started};
 pub use invariant::{Checks, Invariant, Violation};
-pub use letters::{Decision, Wish};
+pub use letters::{Decision, PendingDecision};
 pub use messages::Intent;
 pub use seeks::Target;
 pub use settled::Hidden;
 pub use shards::Written;
 
-/// How the line of a history begins that says what was wrong.
+/// The beginning of the line that reports a violation.
 pub(crate) const VIOLATION: &str = "!!! ";
 
 /// The book of one run, shared by the scenario, the handlers and the store.
@@ -60,20 +63,22 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// A checker for a run under these rules. It must still be made an observer of the store.
+    /// Creates a checker for a run with these rules. The caller must also register it as an observer of the
+    /// store.
     pub fn new(control: &Control, store: &SimStore, rules: Rulebook) -> Self {
         Self { control: control.clone(), store: store.clone(), book: Mutex::new(Book::new(rules)) }
     }
 
-    /// The book, to ask or to tell it more.
+    /// Locks the book, with the current time set.
     pub fn book(&self) -> MutexGuard<'_, Book> {
         let (now, wall) = (self.control.now(), self.control.env(NodeId::WORLD).wall());
         let mut book = lock(&self.book);
-        book.it_is(now, wall);
+        book.set_time(now, wall);
         book
     }
 
-    /// A handler begins on this node. Says by which number its end is to be told, and how often it was begun before.
+    /// Records the start of a handler on this node. Returns the number of the run, and how often the message
+    /// was started before.
     pub fn started(&self, node: NodeId, context: &Context) -> (RunId, u32) {
         let (at, wall) = (self.control.now(), self.control.env(NodeId::WORLD).wall());
         let message = context.message();
@@ -85,7 +90,7 @@ impl Checker {
             format!("{topic}/{group} starts {} (as {}) under token {token}", context.id(), message.id)
         });
         let answer = self.book().started(&started, &|name| self.hidden(name));
-        self.notice(node);
+        self.report_violation(node);
         answer
     }
 
@@ -94,10 +99,10 @@ impl Checker {
         topic.map(|topic| self.store.hidden(&topic)).unwrap_or_default()
     }
 
-    /// Puts the first violation into the history, at the moment at which it was found.
-    fn notice(&self, node: NodeId) {
+    /// Records the first violation in the trace at the moment it is found.
+    fn report_violation(&self, node: NodeId) {
         self.book().take_used().into_iter().for_each(|feature| self.control.used(feature));
-        let found = self.book().take_news();
+        let found = self.book().take_unreported();
         if let Some(found) = found {
             self.control.note(node, "violation", &[found.invariant.number().into()], || {
                 format!("{VIOLATION}{found}")
@@ -105,29 +110,29 @@ impl Checker {
         }
     }
 
-    /// A handler has ended.
+    /// Records the end of a handler.
     pub fn ended(&self, node: NodeId, run: RunId, how: How) {
         let id = self.book().ended(run, how);
         self.control.note(node, "end", &[number(id), how as u64], || format!("{id} ends: {how:?}"));
     }
 
-    /// A handler has ended some time ago.
+    /// Records the end of a handler that ended some time ago.
     pub fn has_ended(&self, node: NodeId, run: RunId, how: How) {
         let id = self.book().has_ended(run, how);
         self.control.note(node, "end", &[number(id), how as u64], || format!("{id} has ended: {how:?}"));
     }
 
-    /// A push was acknowledged: these messages, by their numbers, have these ids.
+    /// Records an acknowledged push: the messages with these numbers have these ids.
     pub fn acknowledged(&self, numbers: &[usize], ids: &[MessageId]) {
         self.book().acknowledged(numbers, ids);
     }
 
-    /// The group's own account, when nothing moves any more.
+    /// Compares the group's status with the book, once nothing changes any more.
     pub fn compare(&self, topic: &str, group: &str, status: &GroupStatus) {
         self.book().compare(topic, group, status);
     }
 
-    /// True if something was wrong: going on is of no use.
+    /// Returns true if there is a violation, so that the run can stop.
     pub fn failed(&self) -> bool {
         self.book().violation().is_some()
     }
@@ -149,23 +154,23 @@ impl Observer for Checker {
             Event::Refused { .. } => {}
             Event::Readable { topic, shard, number, message } => {
                 book.readable(topic, shard, number, message);
-                book.is_the_only_one(topic, message, &|name| self.hidden(name));
-                book.names_last(topic, message, wall);
+                book.check_only_live(topic, message, &|name| self.hidden(name));
+                book.check_name_period(topic, message, wall);
             }
             Event::KeptAside { topic, shard, message, .. } => {
-                book.aside(topic, shard, message);
-                book.is_the_only_one(topic, message, &|name| self.hidden(name));
-                book.names_last(topic, message, wall);
+                book.kept_aside(topic, shard, message);
+                book.check_only_live(topic, message, &|name| self.hidden(name));
+                book.check_name_period(topic, message, wall);
             }
             Event::Trimmed { topic, shard, number, message } => book.trimmed(topic, shard, number, message),
             Event::TopicDeleted { topic } => book.deletion_begins(topic),
-            Event::Lasting => book.lasts(),
+            Event::Durable => book.all_durable(),
             Event::StoreCrashed { undone } => {
                 undone.iter().for_each(|(key, entry)| book.undone(key, entry.as_ref()));
                 book.all_undone();
             }
         }
         drop(book);
-        self.notice(NodeId::WORLD);
+        self.report_violation(NodeId::WORLD);
     }
 }

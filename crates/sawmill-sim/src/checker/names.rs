@@ -1,9 +1,10 @@
-//! Unique messages: of those with one name, no two are live at the same time, and no name stays taken for ever.
+//! Checks unique messages: no two messages with the same name are live at once, and no name stays taken for
+//! ever.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
 use sawmill::{Message, MessageId};
 
 use super::book::Book;
@@ -11,12 +12,12 @@ use super::invariant::Invariant;
 use super::settled::Hidden;
 
 impl Book {
-    /// The message with this number is to be pushed under this name.
+    /// Records that the message with this number is pushed under this name.
     pub fn named(&mut self, number: usize, name: &str) {
         self.names.insert(number, name.to_owned());
     }
 
-    /// The names of messages with these two numbers, if they are the same and of one topic.
+    /// Returns true if two messages have the same name and topic.
     pub(super) fn share_a_name(&self, one: usize, two: usize) -> bool {
         let name = self.names.get(&one);
         name.is_some()
@@ -24,8 +25,9 @@ impl Book {
             && self.pushed[one].intent.topic == self.pushed[two].intent.topic
     }
 
-    /// A message came into its topic: an earlier one of the same name must have met its end in every group.
-    pub fn is_the_only_one(&mut self, topic: &Topic, message: &Message, hidden: Hidden<'_>) {
+    /// Checks a message that arrived in its topic: earlier messages of the same name must have ended in every
+    /// group.
+    pub fn check_only_live(&mut self, topic: &Topic, message: &Message, hidden: Hidden<'_>) {
         let number = self.origins.get(&message.id).copied();
         let Some(number) = number.filter(|_| topic.name.as_lane().is_none()) else { return };
         if !self.names.contains_key(&number) || self.is_named_for_a_time(number) {
@@ -42,19 +44,19 @@ impl Book {
         });
     }
 
-    /// A push was answered with these ids. Where a message of the same name was there already, it may have been settled while the
-    /// push was under way, but not before.
+    /// Checks the ids that a push returned. If an earlier message of the same name was returned, it may have
+    /// been settled during the push, but not before it.
     pub fn answered(&mut self, numbers: &[usize], ids: &[MessageId], began: Duration) {
         for (number, id) in numbers.iter().zip(ids) {
             let Some(other) = self.origins.get(id).copied().filter(|other| other != number) else { continue };
-            // A name that is taken for a time stays so, whatever became of the message.
-            if self.is_named_for_a_time(other) || self.lasting.is_needed {
+            // A name that is taken for a period stays taken, whatever happens to its message.
+            if self.is_named_for_a_time(other) || self.undoable.is_needed {
                 continue;
             }
             let over = self
                 .groups_of(other)
                 .map(|group| self.handled.get(&(group, *id)).and_then(|handling| handling.over));
-            // In all groups, the last of them then.
+            // A message is over when its last group has settled it.
             let over = over.collect::<Option<Vec<_>>>().and_then(|over| over.into_iter().max());
             self.check(Invariant::Unique, over.is_none_or(|over| over >= began), |_| {
                 let what = format!(
@@ -78,22 +80,23 @@ impl Book {
         })
     }
 
-    /// The groups that work the topic of the message with this number.
+    /// Returns the groups that work the topic of the message with this number.
     fn groups_of(&self, number: usize) -> impl Iterator<Item = usize> + '_ {
         let topic = &self.pushed[number].intent.topic;
         (0..self.rules.groups.len()).filter(move |group| self.rules.groups[*group].topics.contains(topic))
     }
 
-    /// At the end, when everything is settled: no name is taken by a message that is there, whether its pusher could still say so or
-    /// not. `value` is what the ledger has.
+    /// Checks at the end, when everything is settled, that no message in the log still holds a name, whether
+    /// or not its pusher could confirm the push. `value` is the ledger's value.
     pub fn names_are_free(&mut self, key: &str, value: &Bytes) {
         let taken = serde_json::from_slice::<serde_json::Value>(value).ok();
         let names = taken.as_ref().and_then(|bucket| bucket.get("names")?.as_object());
-        // A name that was reserved for a message that never came does no harm: the next push of that name appends under its id.
+        // A name that was reserved for a message that never arrived does no harm: the next push of that name
+        // uses its id.
         let is_there = |taken: &serde_json::Value| {
             let id = taken.get("id").and_then(|id| id.as_str()?.parse::<MessageId>().ok());
             let sure = taken.get("sure") == Some(&serde_json::Value::Bool(true));
-            // What is taken for a time is free when that is over.
+            // A name that is taken for a period becomes free when the period ends.
             taken.get("until").is_none() && (sure || id.is_none_or(|id| self.origins.contains_key(&id)))
         };
         let stuck = names.and_then(|names| names.iter().find(|(_, taken)| is_there(taken)));
@@ -105,7 +108,7 @@ impl Book {
         });
     }
 
-    /// True if the message with this number is in the log.
+    /// Returns true if the message with this number is in the log.
     pub fn is_in_the_log(&self, number: usize) -> bool {
         self.pushed.get(number).is_some_and(|pushed| pushed.id.is_some())
     }

@@ -1,44 +1,44 @@
-//! What holds for a time: names that are taken for a period, and limits of keys.
+//! Checks what holds for a period: names that are taken for a time, and limits per key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::clock::Timestamp;
-use sawmill::topic::Topic;
-use sawmill::{Message, MessageId};
+use sawmill::engine::model::Topic;
+use sawmill::{Message, MessageId, Timestamp};
 
 use super::book::{Book, Run, Started};
 use super::invariant::Invariant;
 use crate::features::Feature;
 
-/// What is known of names.
+/// What is known about names that are taken for a period.
 #[derive(Default)]
 pub(super) struct Periods {
-    /// For how long a message takes its name, by number.
+    /// How long each message takes its name, by number.
     names: BTreeMap<usize, Duration>,
-    /// When such a message came into the log, and when it was made.
+    /// When each such message arrived in the log, and when it was created.
     landed: BTreeMap<usize, (Timestamp, Timestamp)>,
-    /// When such a message was last the answer to a push that was right.
+    /// When each such message was last correctly returned by a push.
     used: BTreeMap<MessageId, Timestamp>,
-    /// Names of which a push failed: nobody knows for how long they are taken.
+    /// Names with a failed push: how long they are taken is unknown.
     unsure: BTreeSet<String>,
 }
 
 impl Book {
-    /// The message with this number takes its name for this time.
+    /// Records that the message with this number takes its name for this period.
     pub fn named_for(&mut self, number: usize, name: &str, period: Duration) {
         self.named(number, name);
         self.periods.names.insert(number, period);
     }
 
-    /// True if this message takes its name for a time, whether it is live or not.
+    /// Returns true if this message takes its name for a period, live or not.
     pub(super) fn is_named_for_a_time(&self, number: usize) -> bool {
         self.periods.names.contains_key(&number)
     }
 
-    /// Invariant 12: of messages that take a name for a time the second comes when that time is over.
-    pub fn names_last(&mut self, topic: &Topic, message: &Message, now: Timestamp) {
+    /// Invariant 12: of two messages that take the same name for a period, the second arrives after the
+    /// period.
+    pub fn check_name_period(&mut self, topic: &Topic, message: &Message, now: Timestamp) {
         let number = self.origins.get(&message.id).copied().filter(|_| topic.name.as_lane().is_none());
         let Some((number, period)) = number.and_then(|of| Some((of, *self.periods.names.get(&of)?))) else {
             return;
@@ -46,9 +46,11 @@ impl Book {
         if self.periods.landed.contains_key(&number) {
             return;
         }
-        // A push that finds its name reserved by an earlier push of unknown outcome appends under that push's id.
+        // A push that finds its name reserved by an earlier push of unknown outcome appends under that push's
+        // id.
         let (landed, made) = (now, message.created.min(message.id.created()));
-        // Nobody can tell when a name was reserved: after its message was made, and before it came into the log.
+        // The time of the reservation is unknown: after the message was created, and before it arrived in the
+        // log.
         let too_soon = |other: &(Timestamp, Timestamp)| landed.max(other.0).since(made.min(other.1)) < period;
         let others = self.periods.landed.iter();
         let twin = others
@@ -63,23 +65,23 @@ impl Book {
         self.periods.landed.insert(number, (landed, made));
     }
 
-    /// A push of this message failed, and may have reserved its name.
+    /// Records a failed push of this message, which may have reserved its name.
     pub fn push_failed(&mut self, number: usize) {
         if let Some(name) = self.names.get(&number).filter(|_| self.is_named_for_a_time(number)) {
             self.periods.unsure.insert(name.clone());
         }
     }
 
-    /// Invariant 12: a push that began at this time was answered with the id of another message, which must still have the
-    /// name then.
-    pub fn is_taken(&mut self, number: usize, id: MessageId, began: Timestamp, now: Timestamp) {
+    /// Invariant 12: a push that began at this time returned the id of another message, which must have held
+    /// the name at that time.
+    pub fn check_answer_in_period(&mut self, number: usize, id: MessageId, began: Timestamp, now: Timestamp) {
         let Some(period) = self.periods.names.get(&number).copied() else { return };
         let other = self.origins.get(&id).copied().filter(|other| *other != number);
         let Some((landed, _)) = other.and_then(|other| self.periods.landed.get(&other).copied()) else {
             return;
         };
         let skew = self.rules.skew * 2;
-        // A push that takes long reserves its name anew, and may find that its id is in the log already.
+        // A slow push reserves its name again, and may find that its id is already in the log.
         let used = self.periods.used.get(&id).copied().unwrap_or(landed).max(landed);
         if self.names.get(&number).is_some_and(|name| self.periods.unsure.contains(name)) {
             return;
@@ -94,7 +96,8 @@ impl Book {
         });
     }
 
-    /// Invariant 15, for each key: a worker starts no more of it in a second than the limit allows, and what was saved up.
+    /// Invariant 15, per key: a worker starts no more messages of a key in a second than the limit, plus what
+    /// was saved up.
     pub(super) fn within_key_limit(&mut self, group: usize, started: &Started<'_>, worker: &str) {
         let (Some(rate), Some(key)) = (self.rules.groups[group].per_key, &started.message.key) else {
             return;
@@ -105,7 +108,8 @@ impl Book {
         };
         let of_key = || self.runs.iter().rev().take_while(|run| run.at > since).filter(of_key);
         let lately = of_key().count();
-        // It was there when the one before it of its key was started, and could have started when that had ended.
+        // It existed when the previous message of its key was started, and could have started when that one
+        // ended.
         let waited = of_key().nth(1).is_some_and(|last| {
             let pause = Duration::from_millis(500) / rate as u32;
             let was_there = started.wall.since(started.message.created) > started.at - last.at;

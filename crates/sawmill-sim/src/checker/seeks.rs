@@ -1,41 +1,40 @@
-//! Seeking: a person sends a group to a place, and then every shard is there.
+//! Checks seeks: a user moves a group to a position, and every shard moves there.
 
 use std::collections::BTreeMap;
 
-use sawmill::MessageId;
-use sawmill::clock::Timestamp;
-use sawmill::topic::Topic;
+use sawmill::engine::model::Topic;
+use sawmill::{MessageId, Timestamp};
 
-use super::book::{Book, Lying, Mirror};
+use super::book::{Book, LogEntry, Mirror};
 use super::invariant::Invariant;
 use super::shards::Change;
 
-/// Where a group is sent.
+/// The target of a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// To the first message.
+    /// The first message.
     Start,
     /// Past the last message.
     Now,
-    /// To what was pushed at this time or later.
+    /// The first message pushed at this time or later.
     Time(Timestamp),
     /// To this message.
     Message(MessageId),
 }
 
-/// A group is sent elsewhere.
+/// A seek.
 pub(super) struct Seek {
     group: usize,
     topic: usize,
     target: Target,
-    /// The last message of each shard when it began.
+    /// The last message of each shard when the seek began.
     ends: BTreeMap<u16, u64>,
     /// How often each shard was moved before.
     passes: BTreeMap<u16, u32>,
 }
 
 impl Book {
-    /// A person is about to send a group elsewhere.
+    /// Records that a seek is about to begin.
     pub fn seek_begins(&mut self, group: usize, topic: &Topic, target: Target) {
         let index = self.topic(topic);
         let end = |shard| (shard, self.between(index, shard, 0, u64::MAX).last().unwrap_or(0));
@@ -50,7 +49,7 @@ impl Book {
         self.seeks.push(seek);
     }
 
-    /// The seek that began last was acknowledged: every shard was moved since.
+    /// Checks that the acknowledged seek has moved every shard.
     pub fn seek_acknowledged(&mut self) {
         let Some(seek) = self.seeks.last() else { return };
         let stayed =
@@ -63,7 +62,7 @@ impl Book {
         });
     }
 
-    /// The cursor of a shard was moved: it is where one of the seeks wants it.
+    /// Checks that a moved cursor is at the target of one of the seeks.
     pub(super) fn sent_where_it_should(&mut self, mirror: &Mirror, change: &Change<'_>) {
         let mut seeks =
             self.seeks.iter().filter(|seek| (seek.group, seek.topic) == (mirror.group, mirror.topic));
@@ -88,30 +87,30 @@ impl Book {
                 if here.peek().is_some() {
                     return here.any(|(_, number)| *number == mirror.sent_to + 1);
                 }
-                // An id that was reserved for another push is older than the message that came under it.
+                // An id that was reserved for another push is older than the message that arrived under it.
                 let made = places
                     .first()
                     .and_then(|(shard, number)| self.places.get(&(mirror.topic, *shard, *number)));
-                made.map_or(id.created(), |lying| lying.created)
+                made.map_or(id.created(), |logged| logged.created)
             }
         };
         let there = |from: u64, to: u64| {
             let range =
                 self.places.range((mirror.topic, mirror.shard, from)..=(mirror.topic, mirror.shard, to));
-            range.filter(|(place, _)| !self.trimmed.contains(place)).map(|(place, lying)| (place.2, lying))
+            range.filter(|(place, _)| !self.trimmed.contains(place)).map(|(place, logged)| (place.2, logged))
         };
-        let is_wanted = |lying: &Lying| lying.created >= since;
-        // Nothing is skipped that is wanted, and nothing comes again before the first that is.
-        let skipped = there(0, mirror.sent_to).any(|(_, lying)| is_wanted(lying));
+        let is_wanted = |logged: &LogEntry| logged.created >= since;
+        // The seek skips no message from the target on, and repeats none before it.
+        let skipped = there(0, mirror.sent_to).any(|(_, logged)| is_wanted(logged));
         let again = there(mirror.sent_to + 1, end.max(mirror.sent_to + 1)).next();
-        !skipped && again.is_none_or(|(number, lying)| number > end || is_wanted(lying))
+        !skipped && again.is_none_or(|(number, logged)| number > end || is_wanted(logged))
     }
 
     fn pass_of(&self, group: usize, topic: usize, shard: u16) -> u32 {
         self.passes.get(&self.entry(group, topic, shard)).copied().unwrap_or(0)
     }
 
-    /// The key of a group's entry of a shard.
+    /// Returns the key of a group's entry for a shard.
     pub(super) fn entry(&self, group: usize, topic: usize, shard: u16) -> String {
         format!("shards/{}/{}/{shard:04}", self.topics[topic].topic.uid, self.rules.groups[group].name)
     }

@@ -1,22 +1,20 @@
-//! When a message counts as settled: its handler said done, or a copy of it is on a lane by then.
+//! Checks when a message counts as settled: its handler returned done, or a copy of it is on a lane.
 
 use sawmill::MessageId;
-use sawmill::claim::Claim;
-use sawmill::log::Record;
-use sawmill::shard::Fate;
-use sawmill::topic::{Lane, TopicName};
+use sawmill::engine::model::{Claim, Fate, Lane, TopicName};
+use sawmill::engine::storage::Record;
 
 use super::book::{Book, How, Mirror, Run};
 use super::fates;
 use super::invariant::Invariant;
 use super::shards::Change;
 
-/// What of a topic or lane is in the log and not readable.
+/// Returns the records of a topic or lane that are in the log but not readable.
 pub type Hidden<'a> = &'a dyn Fn(&TopicName) -> Vec<Record>;
 
 impl Book {
-    /// Invariants 1 and 8: a message counts as settled only if its handler said done under this very claim, or a copy of it
-    /// is on a lane by now; or if the group only logs its failures.
+    /// Invariants 1 and 8: a message counts as settled only if its handler returned done under this claim, if
+    /// a copy of it is on a lane, or if the group only logs failures.
     pub(super) fn settled(
         &mut self,
         mirror: &Mirror,
@@ -26,12 +24,12 @@ impl Book {
         hidden: Hidden<'_>,
     ) -> Vec<Fate> {
         let place = (mirror.topic, mirror.shard, number);
-        let Some(lying) = self.places.get(&place) else { return fates::ALL.to_vec() };
-        let (id, origin, group) = (lying.id, lying.origin, mirror.group);
+        let Some(logged) = self.places.get(&place) else { return fates::ALL.to_vec() };
+        let (id, origin, group) = (logged.id, logged.origin, mirror.group);
         let doubled = self.is_doubled(mirror.topic, id);
         let runs = self.handled.get(&(group, origin)).map_or(&[][..], |handling| &handling.runs);
         let runs = runs.iter().map(|run| &self.runs[run.0]);
-        // Of a doubled message nobody can tell which of its places a run was for: any may do.
+        // For a duplicated message, the run's place is unknown, so any of them counts.
         let here = |run: &&Run| {
             let speaks = run.token == claim.token && run.speaks_for(claim.owner.as_ref());
             speaks && (run.place == place || (doubled && run.id == id))
@@ -45,7 +43,7 @@ impl Book {
         }
         let done = ends.contains(&Some(How::Done));
         let only_logged = ends.iter().any(|how| self.is_only_logged(group, origin, *how));
-        // Of what was undone nobody can tell whether it was settled by the old run or without a new one.
+        // After an undo it is unknown whether the old run or a new one settled the message.
         let undone = last_run_undone;
         if done {
             self.handled.entry((group, origin)).or_default().done += 1;
@@ -67,7 +65,7 @@ impl Book {
             )
         });
         let possible = match (doubled || undone, done) {
-            // Which of its places a run was for cannot be told.
+            // The place of the run is unknown.
             (true, _) => fates::ALL.to_vec(),
             (false, true) => vec![Fate::Done],
             (false, false) => {
@@ -78,17 +76,17 @@ impl Book {
             }
         };
         let handling = self.handled.entry((group, origin)).or_default();
-        // What a person sent back is not unique any more: its end says nothing of its name.
+        // A resent message is no longer unique, so its end does not free the name.
         if !possible.contains(&Fate::Retried) && handling.lives.is_empty() {
             handling.over = Some(self.now);
         }
         possible
     }
 
-    /// Invariant 1: each time a message counts as settled because there is a copy of it, that is another copy.
+    /// Invariant 1: each time a message counts as settled through a copy, it is a different copy.
     fn copied(&mut self, group: usize, origin: MessageId, hidden: Hidden<'_>) {
         let hides = [Lane::Retry, Lane::Dead].map(|lane| self.hidden_copies(group, origin, lane, hidden));
-        // Of a message that the log has twice, both have the same copy.
+        // Both places of a duplicated message have the same copy.
         let doubled = self.doubled.contains(&origin);
         let handling = self.handled.entry((group, origin)).or_default();
         handling.copied += 1;
@@ -102,16 +100,16 @@ impl Book {
         });
     }
 
-    /// Which copies were made of this message, or of this copy of it, that are in the log: a retry, a dead letter, or both, if a
-    /// worker made one and died, and the next made the other.
+    /// Returns which kinds of copies of this message, or of this copy, are in the log: a retry, a dead
+    /// letter, or both if a worker made one and died, and the next made the other.
     fn copies_of(&self, group: usize, id: MessageId, origin: MessageId, hidden: Hidden<'_>) -> Vec<Fate> {
         let (retries, dead, lives) =
             self.handled.get(&(group, origin)).map_or((&[][..], &[][..], &[][..]), |handling| {
                 (&handling.retries, &handling.dead, &handling.lives)
             });
-        // A copy is made from the one before it, so the copies of a message are numbered by their coming.
+        // Each copy is made from the previous one, so copies are numbered by arrival.
         let depth = retries.iter().position(|copy| *copy == id).map_or(0, |at| at + 1);
-        // The dead letter of an earlier life does not count for this one.
+        // A dead letter from before the last resend does not count.
         let before = lives.iter().rfind(|(begins, _)| *begins <= depth).map_or(0, |(_, dead)| *dead);
         let hides = |lane, known: &[MessageId]| {
             self.hidden_copies(group, origin, lane, hidden).iter().any(|copy| !known.contains(copy))
@@ -124,13 +122,13 @@ impl Book {
             .collect()
     }
 
-    /// True if the dead letter of this message is in the log.
+    /// Returns true if the dead letter of this message is in the log.
     pub(super) fn is_dead(&self, group: usize, origin: MessageId, hidden: Hidden<'_>) -> bool {
         self.handled.get(&(group, origin)).is_some_and(|handling| !handling.dead.is_empty())
             || !self.hidden_copies(group, origin, Lane::Dead, hidden).is_empty()
     }
 
-    /// The copies of this message that are on a lane and cannot be read yet.
+    /// Returns the copies of this message on a lane that are not readable yet.
     pub(super) fn hidden_copies(
         &self,
         group: usize,

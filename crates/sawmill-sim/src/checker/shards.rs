@@ -1,13 +1,11 @@
-//! Commits to the entries of shards: who may change which claim, where the cursor goes, and what counts as settled.
+//! Checks commits to shard entries: who may change a claim, how the cursor moves, and what counts as settled.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::claim::Claim;
-use sawmill::ledger::{Entry, EntryKey, Version};
-use sawmill::shard::ShardState;
-use sawmill::topic::Lane;
-use sawmill::{MessageId, WorkerId};
+use sawmill::MessageId;
+use sawmill::engine::model::{Claim, Lane, ShardState, WorkerId};
+use sawmill::engine::storage::{Entry, EntryKey, Version};
 
 use super::book::{Book, How, Mirror};
 use super::invariant::Invariant;
@@ -15,16 +13,16 @@ use super::settled::Hidden;
 use crate::control::NodeId;
 use crate::scenario::PEOPLE;
 
-/// An entry of the ledger was changed.
+/// A change of a ledger entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Written<'a> {
-    /// When.
+    /// The time.
     pub at: Duration,
-    /// By whom.
+    /// The node that wrote it.
     pub node: NodeId,
-    /// Which entry.
+    /// The key of the entry.
     pub key: &'a EntryKey,
-    /// How it was before.
+    /// The entry before.
     pub old: Option<&'a Entry>,
     /// Its version now.
     pub version: Version,
@@ -33,7 +31,7 @@ pub struct Written<'a> {
 }
 
 impl Book {
-    /// An entry of the ledger was changed.
+    /// Checks a change of a ledger entry.
     pub fn committed(&mut self, written: &Written<'_>, hidden: Hidden<'_>) {
         self.version_grows(written);
         self.format_holds(written);
@@ -44,7 +42,7 @@ impl Book {
             (Some("cancels"), Some(_), Some(id), None) => self.cancel_written(written, id),
             (Some("shards"), Some(uid), Some(group), Some(shard)) => {
                 let topic = self.topics.iter().position(|known| known.topic.uid == uid);
-                // A worker that has not noticed yet may write once more.
+                // A worker that has not noticed the deletion may write once more.
                 if topic.is_some_and(|topic| self.topics[topic].is_deleted) {
                     return;
                 }
@@ -59,7 +57,7 @@ impl Book {
         }
     }
 
-    /// Invariant 13: only what somebody wants to cancel is named as cancelled.
+    /// Invariant 13: only messages whose cancellation was requested are marked as cancelled.
     fn cancel_written(&mut self, written: &Written<'_>, id: &str) {
         let id = id.parse::<MessageId>().ok();
         let wanted = id.is_some_and(|id| self.to_cancel.contains(&id));
@@ -81,7 +79,7 @@ impl Book {
         let Some(Ok(new)) = decoded else {
             return self.wrong(Invariant::StaleWriter, format!("{key} was deleted or damaged"), vec![key]);
         };
-        // A person may have changed the entry before the topic had its first message.
+        // A seek may have changed the entry before the topic had its first message.
         let before = written.old.and_then(|old| decode(written.key, &old.value).ok());
         let empty = || Mirror {
             group,
@@ -110,7 +108,7 @@ impl Book {
         self.mirrors.insert(key, mirror);
     }
 
-    /// Everything that was claimed before is still claimed, by whom it may be, or is settled.
+    /// Checks that everything claimed before is still claimed by a permitted owner, or is settled.
     fn claims_kept(&mut self, mirror: &mut Mirror, change: &Change<'_>, hidden: Hidden<'_>) {
         let mut ends = Vec::new();
         for claim in &change.old.claims {
@@ -150,7 +148,7 @@ impl Book {
         });
     }
 
-    /// Invariant 7: a claim changes by a write of its owner, or is adopted because it has none or a dead one.
+    /// Invariant 7: only its owner changes a claim. Others adopt it if it has no owner or a dead one.
     fn may_change(
         &mut self,
         mirror: &Mirror,
@@ -189,17 +187,18 @@ impl Book {
         false
     }
 
-    /// Invariant 4: what is given back was not started, or failed. Under at-most-once it was not started at all.
+    /// Invariant 4: a message that is given back was not started, or failed. Under at-most-once it was not
+    /// started.
     fn given_back(&mut self, mirror: &Mirror, change: &Change<'_>, claim: &Claim, number: u64) {
         let place = (mirror.topic, mirror.shard, number);
-        let Some(lying) = self.places.get(&place) else { return };
-        let origin = lying.origin;
-        if self.is_doubled(mirror.topic, lying.id) {
+        let Some(logged) = self.places.get(&place) else { return };
+        let origin = logged.origin;
+        if self.is_doubled(mirror.topic, logged.id) {
             return;
         }
         let once = self.rules.groups[mirror.group].once;
         let last = self.runs_at(mirror.group, place).filter(|run| run.token == claim.token).last();
-        // What was undone is as if it had not been.
+        // An undone run does not count.
         let last = last.filter(|run| !run.undone);
         let how = last.map(|run| run.how);
         let fine = match how {
@@ -213,8 +212,8 @@ impl Book {
         });
     }
 
-    /// A person moved the cursor, and changed nothing else. What lies behind it needs nothing more, unless it is claimed;
-    /// what lies after it is to be handled from now on, again or for the first time.
+    /// Checks that a seek moved the cursor and changed nothing else. Messages before the cursor are finished
+    /// unless they are claimed. Messages after it are handled from now on, possibly again.
     fn sent_elsewhere(&mut self, mirror: &mut Mirror, change: &Change<'_>) {
         let only =
             ShardState { cursor: change.old.cursor.clone(), pass: change.old.pass, ..change.new.clone() };
@@ -230,7 +229,7 @@ impl Book {
         mirror.settled = behind.into_iter().filter(|number| !open(*number)).collect();
     }
 
-    /// The cursor and the claims that are new: invariant 8, and who may grab.
+    /// Checks the cursor and new claims: invariant 8, and who may grab.
     fn claims_opened(&mut self, mirror: &mut Mirror, change: &Change<'_>) {
         let (from, to) = (change.old.cursor.number().unwrap_or(0), change.new.cursor.number().unwrap_or(0));
         self.check(Invariant::Cursor, to >= from, |_| {
@@ -268,13 +267,13 @@ impl Book {
         }
     }
 
-    /// True if this worker is, or was, a member from this node.
+    /// Returns true if this worker is or was a member from this node.
     fn is_by(&self, group: usize, worker: Option<&WorkerId>, node: NodeId) -> bool {
         let member = worker.and_then(|worker| self.member(group, worker.as_str()));
         member.is_some_and(|member| member.node == node)
     }
 
-    /// True if this lane is the group's retry lane or the topic is no lane: where its messages are worked.
+    /// Returns true if the group works this topic: it is no lane, or the group's retry lane.
     pub(super) fn is_worked(&self, group: usize, topic: usize) -> bool {
         let known = &self.topics[topic];
         match known.lane {
@@ -284,7 +283,7 @@ impl Book {
     }
 }
 
-/// The state in an entry, without what formats add to it: that is checked apart.
+/// Decodes the state without the format fields, which are checked separately.
 fn decode(key: &EntryKey, value: &[u8]) -> sawmill::Result<ShardState> {
     let mut state = ShardState::decode(key, value)?;
     state.forget_formats();
@@ -292,7 +291,7 @@ fn decode(key: &EntryKey, value: &[u8]) -> sawmill::Result<ShardState> {
 }
 
 trait Same {
-    /// True if this is the same claim, perhaps in another hand.
+    /// Returns true if this is the same claim, possibly with another owner.
     fn is_on_the_block_of(&self, other: &Claim) -> bool;
 }
 

@@ -1,10 +1,10 @@
-//! Starts and ends of handlers: once or again with a reason, in order, not too early, and under a claim that counts.
+//! Checks starts and ends of handlers: no start without a reason, in order, not too early, and under a valid
+//! claim.
 
 use std::time::Duration;
 
 use sawmill::MessageId;
-use sawmill::claim::Claim;
-use sawmill::topic::Lane;
+use sawmill::engine::model::{Claim, Lane};
 
 use super::book::{Book, How, Mirror, Place, Run, RunId, Started};
 use super::invariant::Invariant;
@@ -12,7 +12,8 @@ use super::settled::Hidden;
 use crate::control::NodeId;
 
 impl Book {
-    /// A handler begins. Says by which number its end is to be told, and how often the group began it before.
+    /// Records the start of a handler. Returns the number of the run, and how often the group started the
+    /// message before.
     pub fn started(&mut self, started: &Started<'_>, hidden: Hidden<'_>) -> (RunId, u32) {
         let run = RunId(self.runs.len());
         let Some(group) = self.group(started.group) else {
@@ -30,7 +31,7 @@ impl Book {
         let place = self.under_a_claim(group, started);
         let lost = self.is_under_a_lost_claim(group, started, place);
         if let Some(place) = place.filter(|_| !lost) {
-            self.not_buried(group, started, place);
+            self.within_death_limit(group, started, place);
             self.not_twice(group, started, place);
             self.not_cancelled(group, started, place);
             self.as_planned(group, started, place);
@@ -38,7 +39,7 @@ impl Book {
         }
         self.not_paused(group, started);
         let worker = match lost {
-            true => self.loser_of(started),
+            true => self.worker_of_lost_claim(started),
             false => place.and_then(|place| self.worker_of(group, place, started.token)),
         };
         let worker = worker.unwrap_or_default();
@@ -54,7 +55,7 @@ impl Book {
         (run, before as u32)
     }
 
-    /// A handler has ended; says of which message.
+    /// Records the end of a handler, and returns its message.
     pub fn ended(&mut self, run: RunId, how: How) -> MessageId {
         let Some(run) = self.runs.get_mut(run.0) else { return MessageId::from_u128(0) };
         if run.how.is_none() {
@@ -63,7 +64,7 @@ impl Book {
         run.origin
     }
 
-    /// A handler has ended some time ago, and only now somebody says so.
+    /// Records the end of a handler that ended some time ago.
     pub fn has_ended(&mut self, run: RunId, how: How) -> MessageId {
         if let Some(run) = self.runs.get_mut(run.0) {
             run.how.get_or_insert(how);
@@ -71,7 +72,7 @@ impl Book {
         self.ended(run, how)
     }
 
-    /// True if a handler runs on this node for this message.
+    /// Returns true if a handler for this message runs on this node.
     pub fn runs_on(&self, node: NodeId, origin: MessageId) -> bool {
         self.runs.iter().any(|run| run.origin == origin && run.node == node && run.how.is_none())
     }
@@ -80,7 +81,7 @@ impl Book {
         vec![started.origin.to_string(), started.message.id.to_string()]
     }
 
-    /// Invariant 2: payload, key and headers come out as they went in.
+    /// Invariant 2: payload, key and headers are as pushed.
     fn delivered_as_pushed(&mut self, group: usize, started: &Started<'_>) {
         let message = started.message;
         let as_pushed = self.origins.get(&started.origin).is_some_and(|number| {
@@ -99,7 +100,7 @@ impl Book {
         });
     }
 
-    /// Invariant 9, for the message itself and for a retry that waits.
+    /// Invariant 9, for the message itself and for a delayed retry.
     fn not_too_early(&mut self, started: &Started<'_>) {
         let skew = self.rules.skew;
         let number = self.origins.get(&started.origin);
@@ -111,13 +112,13 @@ impl Book {
         });
     }
 
-    /// Invariant 3. A message that the log has twice counts twice: the engine could not tell, and says so.
+    /// Invariant 3. A duplicated message counts twice: the engine declares that it cannot detect duplicates.
     fn once_at_most(&mut self, group: usize, started: &Started<'_>, before: usize) {
         if !self.rules.groups[group].once {
             return;
         }
         let places = self.places_of(group, started.origin);
-        // Each time a person sends the group elsewhere it may be started once more.
+        // Each seek allows one more start.
         let passes =
             |place: &Place| self.mirror(group, *place).map_or(1, |mirror| mirror.state.pass as usize + 1);
         let lives = self.resent_places(group, started.origin);
@@ -129,7 +130,7 @@ impl Book {
         });
     }
 
-    /// The places of a message in the topics that a group works: the topic, or its retry lane.
+    /// Returns the places of a message in the topics that a group works: the topic, or its retry lane.
     pub(super) fn places_of(&self, group: usize, id: MessageId) -> Vec<Place> {
         let mut places = Vec::new();
         for (index, known) in self.topics.iter().enumerate() {
@@ -144,9 +145,10 @@ impl Book {
         places
     }
 
-    /// Invariant 4, one half: a start needs a claim that is in the ledger at this moment, open for this message, under the
-    /// handler's token, and owned by a member of this node. A worker whose lease is over must not start anything, and before
-    /// that nobody may take its claims; so this holds for every start, not only for the second.
+    /// Invariant 4, first half: a start needs a claim that is in the ledger now, open for this message, under
+    /// the handler's token, and owned by a member on this node. A worker must not start anything after its
+    /// lease has ended, and no other worker may take its claims before that. So this holds for every start, not
+    /// only for the second.
     fn under_a_claim(&mut self, group: usize, started: &Started<'_>) -> Option<Place> {
         let places = self.places_of(group, started.message.id);
         let mut state = String::from("its shard has no claim with that token");
@@ -170,7 +172,7 @@ impl Book {
                 _ => state = format!("the claim is under {owner:?}, no living member of this node"),
             }
         }
-        // Of several places of a doubled message any may be meant: the first that is neither running nor done.
+        // For a duplicated message, takes the first place that is neither running nor done.
         let fresh = |place: &&Place| {
             let mut runs = self.runs_at(group, **place).filter(|run| run.token == started.token);
             runs.next_back().is_none_or(|run| !matches!(run.how, None | Some(How::Done)))
@@ -187,8 +189,8 @@ impl Book {
         place
     }
 
-    /// Invariant 4, the other half: under one and the same claim a second start needs a failure. (Under a later token the
-    /// earlier claim was lost; whether it may have been taken is checked where that is written.)
+    /// Invariant 4, second half: under the same claim, a second start needs a failure. (Under a later token
+    /// the earlier claim was lost; whether it could be taken is checked at that write.)
     fn not_twice(&mut self, group: usize, started: &Started<'_>, place: Place) {
         if self.is_doubled(place.0, started.message.id) {
             return;
@@ -204,8 +206,8 @@ impl Book {
         });
     }
 
-    /// Invariant 13: the claim was taken before the cancellation was acknowledged. And a worker that has not looked around for a
-    /// TTL starts nothing, so that what it had in hand is not started either.
+    /// Invariant 13: the claim was taken before the cancellation was acknowledged. A worker that has not
+    /// refreshed for a TTL starts nothing, including messages that it already claimed.
     fn not_cancelled(&mut self, group: usize, started: &Started<'_>, (topic, shard, _): Place) {
         let key = self.entry(group, topic, shard);
         let cancelled = self.cancelled.get(&started.origin);
@@ -225,15 +227,15 @@ impl Book {
         });
     }
 
-    /// Invariant 6: everything of this key that lies before it in the shard is settled, or is done or dead and about to be
-    /// settled by the worker that now holds the claim.
+    /// Invariant 6: every earlier message of this key in the shard is settled, or is done or dead and about
+    /// to be settled by the current claim's owner.
     fn in_order(&mut self, group: usize, started: &Started<'_>, place: Place, hidden: Hidden<'_>) {
         let (topic, shard, number) = place;
         let Some(key) = started.message.key.clone().filter(|_| self.rules.groups[group].ordered) else {
             return;
         };
         let Some(mirror) = self.mirror(group, place) else { return };
-        // What was claimed before a person sent the group elsewhere is finished beside what comes from there.
+        // Messages claimed before a seek finish independently of those claimed after it.
         let old = |claim: &Claim| claim.token == started.token && claim.pass < mirror.state.pass;
         let is_old = mirror.claims_of(self, number).any(|(claim, _)| old(claim));
         if is_old {
@@ -241,26 +243,30 @@ impl Book {
         }
         let earlier = self.places.range((topic, shard, 0)..(topic, shard, number));
         let earlier = earlier.filter(|(place, _)| !self.trimmed.contains(place));
-        let waits = earlier.filter(|(_, lying)| lying.key.as_ref() == Some(&key)).find(|(earlier, lying)| {
-            let claim = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim);
-            let of_it = |run: &&Run| {
-                claim.is_some_and(|claim| run.token == claim.token && run.speaks_for(claim.owner.as_ref()))
-            };
-            let mut runs = self.runs_at(group, **earlier).filter(of_it);
-            let last = runs.next_back().and_then(|run| run.how);
-            // Of a doubled message nobody can tell which of its places a run was for.
-            let done = match self.is_doubled(topic, lying.id) {
-                true => self.handled.get(&(group, lying.origin)).is_some_and(|handling| {
-                    let mut ends = handling.runs.iter().map(|run| self.runs[run.0].how);
-                    ends.any(|how| how == Some(How::Done) || self.is_only_logged(group, lying.origin, how))
-                }),
-                false => last == Some(How::Done) || self.is_only_logged(group, lying.origin, last),
-            };
-            let dead = || self.is_dead(group, lying.origin, hidden);
-            let unwanted = self.unwanted.contains(&lying.origin);
-            !(mirror.settled.contains(&earlier.2) || done || unwanted || dead())
-        });
-        let waits = waits.map(|(_, lying)| lying.origin);
+        let waits =
+            earlier.filter(|(_, logged)| logged.key.as_ref() == Some(&key)).find(|(earlier, logged)| {
+                let claim = mirror.claim_of(self, earlier.2).map(|(claim, _)| claim);
+                let of_it = |run: &&Run| {
+                    claim
+                        .is_some_and(|claim| run.token == claim.token && run.speaks_for(claim.owner.as_ref()))
+                };
+                let mut runs = self.runs_at(group, **earlier).filter(of_it);
+                let last = runs.next_back().and_then(|run| run.how);
+                // For a duplicated message, the place of the run is unknown.
+                let done = match self.is_doubled(topic, logged.id) {
+                    true => self.handled.get(&(group, logged.origin)).is_some_and(|handling| {
+                        let mut ends = handling.runs.iter().map(|run| self.runs[run.0].how);
+                        ends.any(|how| {
+                            how == Some(How::Done) || self.is_only_logged(group, logged.origin, how)
+                        })
+                    }),
+                    false => last == Some(How::Done) || self.is_only_logged(group, logged.origin, last),
+                };
+                let dead = || self.is_dead(group, logged.origin, hidden);
+                let unwanted = self.unwanted.contains(&logged.origin);
+                !(mirror.settled.contains(&earlier.2) || done || unwanted || dead())
+            });
+        let waits = waits.map(|(_, logged)| logged.origin);
         self.check(Invariant::Ordered, waits.is_none(), |_| {
             let first = waits.unwrap_or(started.origin);
             let what =
@@ -270,7 +276,7 @@ impl Book {
         });
     }
 
-    /// True if the group has given this message up and only logs that, by how its last run ended.
+    /// Returns true if the group gave this message up and only logs that, judged by its last run.
     pub(super) fn is_only_logged(&self, group: usize, origin: MessageId, last: Option<How>) -> bool {
         let rules = &self.rules.groups[group];
         let handling = self.handled.get(&(group, origin)).filter(|_| rules.logs_failures);
@@ -288,9 +294,9 @@ impl Book {
         self.mirrors.get(&format!("shards/{uid}/{}/{shard:04}", self.rules.groups[group].name))
     }
 
-    /// The runs of a group in one place, in the order of their starts.
+    /// Returns the runs of a group in one place, in order of their starts.
     pub(super) fn runs_at(&self, group: usize, place: Place) -> impl DoubleEndedIterator<Item = &Run> {
-        let origin = self.places.get(&place).map(|lying| lying.origin);
+        let origin = self.places.get(&place).map(|logged| logged.origin);
         let handling = origin.and_then(|origin| self.handled.get(&(group, origin)));
         let runs = handling.map_or(&[][..], |handling| &handling.runs);
         runs.iter().map(|run| &self.runs[run.0]).filter(move |run| run.place == place)
@@ -298,13 +304,13 @@ impl Book {
 }
 
 impl Mirror {
-    /// The latest of the open claims whose block has this number, and at which index.
+    /// Returns the latest open claim that covers this number, and the index in its block.
     pub(super) fn claim_of(&self, book: &Book, number: u64) -> Option<(&Claim, u32)> {
         self.claims_of(book, number).max_by_key(|(claim, _)| claim.pass)
     }
 
-    /// The open claims whose block has this number, and at which index. There are several if a person sent the group back
-    /// while it was at work.
+    /// Returns the open claims that cover this number, with the index in their block. There are several if a
+    /// seek went back while the group was at work.
     pub(super) fn claims_of(&self, book: &Book, number: u64) -> impl Iterator<Item = (&Claim, u32)> {
         let covers = move |claim: &&Claim| {
             claim.span.range().is_ok_and(|(after, upto, _)| after < number && number <= upto)
@@ -315,7 +321,7 @@ impl Mirror {
         })
     }
 
-    /// The numbers of the messages of a claim, by index.
+    /// Returns the numbers of the messages of a claim, by index.
     pub(super) fn numbers<'a>(&self, book: &'a Book, claim: &Claim) -> impl Iterator<Item = u64> + 'a {
         let (after, upto, _) = claim.span.range().unwrap_or((0, 0, 0));
         book.between(self.topic, self.shard, after, upto)

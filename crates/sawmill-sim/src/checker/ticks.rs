@@ -1,11 +1,10 @@
-//! The ticks of schedules: which of those that were missed are pushed, and that none is lost.
+//! Checks the ticks of schedules: which missed ticks are pushed, and that none is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sawmill::clock::Timestamp;
-use sawmill::topic::TopicName;
-use sawmill::{Message, Missed};
+use sawmill::engine::model::TopicName;
+use sawmill::{Message, Missed, Timestamp};
 
 use super::book::Book;
 use super::invariant::Invariant;
@@ -13,10 +12,10 @@ use super::settled::Hidden;
 use super::shards::Written;
 use crate::features::Feature;
 
-/// Older ticks are left out by [`Missed::Skip`].
+/// [`Missed::Skip`] skips ticks that are older than this.
 const SKIPPED_AFTER: Duration = Duration::from_secs(60);
 
-/// How late a tick may come when nothing is wrong.
+/// The maximum delay of a tick when nothing is wrong.
 const LATEST_TICK: Duration = Duration::from_secs(5);
 
 /// A message that a schedule pushes.
@@ -24,23 +23,23 @@ pub(super) struct Ticking {
     name: String,
     period: Duration,
     missed: Missed,
-    /// The ticks that came, and when each was pushed.
+    /// The ticks that arrived, and when each was pushed.
     came: BTreeMap<Timestamp, Timestamp>,
 }
 
 impl Book {
-    /// The message with this number is pushed again and again by the schedule with this name.
+    /// Records that the schedule with this name pushes the message with this number.
     pub fn ticks(&mut self, number: usize, name: &str, period: Duration, missed: Missed) {
         let (name, came) = (name.to_owned(), BTreeMap::new());
         self.ticking.insert(number, Ticking { name, period, missed, came });
     }
 
-    /// True if this message is pushed again and again.
+    /// Returns true if a schedule pushes this message.
     pub(super) fn is_ticking(&self, number: usize) -> bool {
         self.ticking.contains_key(&number)
     }
 
-    /// Invariant 2: of several ticks that were missed only those are pushed that should be.
+    /// Invariant 2: of several missed ticks, only the right ones are pushed.
     pub(super) fn ticked(&mut self, number: usize, message: &Message) {
         let Some(ticking) = self.ticking.get_mut(&number) else { return };
         let tick = message.tick().unwrap_or(message.created);
@@ -59,7 +58,7 @@ impl Book {
         });
     }
 
-    /// Invariant 1: what a schedule counts as pushed is in the log.
+    /// Invariant 1: ticks that a schedule counts as pushed are in the log.
     pub(super) fn schedule_written(&mut self, written: &Written<'_>, name: &str, hidden: Hidden<'_>) {
         let last = |value: &[u8]| {
             let value: serde_json::Value = serde_json::from_slice(value).ok()?;
@@ -93,8 +92,8 @@ impl Book {
         });
     }
 
-    /// Invariant 1, in calm weather: a schedule has not stopped ticking.
-    pub fn ticks_still(&mut self) {
+    /// Invariant 1, when nothing is wrong: a schedule keeps ticking.
+    pub fn check_still_ticking(&mut self) {
         let slack = 2 * self.rules.skew + LATEST_TICK;
         let late = self.ticking.values().find(|ticking| {
             let latest = ticking.came.keys().next_back().copied().unwrap_or(Timestamp::from_millis(0));
@@ -107,7 +106,7 @@ impl Book {
         });
     }
 
-    /// Invariant 1, at the end: of a schedule whose missed ticks are all to be pushed none is left out.
+    /// Invariant 1, at the end: a schedule that pushes all missed ticks has left none out.
     pub fn no_tick_is_missing(&mut self) {
         let mut gaps = Vec::new();
         for ticking in self.ticking.values().filter(|ticking| ticking.missed == Missed::All) {

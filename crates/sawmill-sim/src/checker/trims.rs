@@ -1,19 +1,18 @@
-//! Trimming: what every group is past goes when its retention is over, and nothing else goes.
+//! Checks trims: messages that every group has settled are dropped after their retention, and no others.
 
 use std::time::Duration;
 
-use sawmill::Message;
-use sawmill::clock::Timestamp;
-use sawmill::topic::{Lane, Topic};
+use sawmill::engine::model::{Lane, Topic};
+use sawmill::{Message, Timestamp};
 
 use super::book::{Book, Mirror};
 use super::invariant::Invariant;
 
-/// How long a trim may be under way, from the reading of what is needed to its effect.
+/// The maximum duration of a trim, from reading the cursors to its effect.
 const LONGEST_TRIM: Duration = Duration::from_secs(10);
 
 impl Book {
-    /// A message was dropped from the log: nobody may need it any more, and its retention is over.
+    /// Checks a message that was dropped from the log: no group needs it, and its retention is over.
     pub fn trimmed(&mut self, topic: &Topic, shard: u16, number: u64, message: &Message) {
         let index = self.topic(topic);
         if matches!(self.topics[index].lane, Some((_, Lane::Dead))) {
@@ -23,7 +22,7 @@ impl Book {
             let what = format!("the dead letter of {} was dropped", message.origin());
             return self.wrong(Invariant::NothingLost, what, vec![message.origin().to_string()]);
         }
-        // A group that has no entry of this shard has not read it.
+        // A group without an entry for this shard has not read it.
         let mut groups = (0..self.rules.groups.len()).filter(|group| self.is_worked(*group, index));
         let mirror = |group: usize| self.mirror(group, (index, shard, number));
         let unsettled =
@@ -42,7 +41,8 @@ impl Book {
                 vec![message.id.to_string(), key],
             )
         });
-        // Two clocks have a part in it: who pushed it says when it was made, and who trims says what time it is.
+        // Two clocks are involved: the pusher's sets the creation time, and the trimmer's gives the current
+        // time.
         let (age, skew) = (self.wall.since(message.created), 2 * self.rules.skew + Duration::from_millis(1));
         self.check(Invariant::Trimmed, age + skew >= topic.retention, |_| {
             let what = format!(
@@ -54,8 +54,8 @@ impl Book {
         self.trimmed.insert((index, shard, number));
     }
 
-    /// Invariant 20, the other half: a topic was trimmed when everything in it was settled, so that all of it that is older than
-    /// its retention was then is gone.
+    /// Invariant 20, second half: after a trim of a fully settled topic, all messages that were older than
+    /// the retention are gone.
     pub fn nothing_needless_is_left(
         &mut self,
         topic: &Topic,

@@ -1,4 +1,4 @@
-//! Journals of at-most-once workers: real files, in a folder that goes with the history.
+//! Journals of at-most-once workers: real files in a folder that is removed with the history.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ pub(super) struct Journals {
     made: usize,
     /// The journal of each node.
     of: BTreeMap<NodeId, usize>,
-    /// Journals whose worker has crashed, with its group.
+    /// Journals of crashed workers, with their groups.
     left: Vec<(usize, usize)>,
 }
 
 impl Journals {
-    /// A folder for journals; nothing if it cannot be made.
+    /// Creates a folder for journals; `None` if that fails.
     pub(super) fn new() -> Option<Self> {
         static FOLDERS: AtomicU64 = AtomicU64::new(0);
         let number = FOLDERS.fetch_add(1, Ordering::SeqCst);
@@ -26,7 +26,8 @@ impl Journals {
         Some(Self { folder, made: 0, of: BTreeMap::new(), left: Vec::new() })
     }
 
-    /// A journal for a worker of this group: one that a worker has left that crashed, or a new one. Says its number, too.
+    /// Returns a journal for a worker of this group, with its number: the journal of a crashed worker, or a
+    /// new one.
     pub(super) fn take(&mut self, node: NodeId, group: usize) -> (usize, PathBuf) {
         let number = match self.left.iter().position(|(_, of)| *of == group) {
             Some(at) => self.left.remove(at).0,
@@ -39,7 +40,7 @@ impl Journals {
         (number, self.folder.join(format!("journal{number}")))
     }
 
-    /// The worker on this node has crashed: the next one of its group goes on with its journal.
+    /// Frees the journal of a crashed worker for the next worker of its group.
     pub(super) fn leave(&mut self, node: NodeId, group: usize) {
         self.left.extend(self.of.remove(&node).map(|number| (number, group)));
     }
@@ -47,7 +48,7 @@ impl Journals {
 
 impl Drop for Journals {
     fn drop(&mut self) {
-        // What is left over is for the system to clear away.
+        // The system clears what is left in the temporary folder.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,18 +1,19 @@
-//! One seed, one history: the real core among crashing workers and a failing store, then quiet, then the accounts.
+//! Runs the history of one seed: the real core with crashing workers and a failing store, then quiet, then
+//! the final checks.
 
 mod deletes;
-mod director;
-mod errands;
+mod driver;
 mod extras;
-mod hands;
+mod feature_counter;
+mod incidents;
 mod journals;
 mod letters;
-mod people;
 mod plan;
 mod ticks;
+mod user_tasks;
 mod versions;
-mod watch;
-mod weather;
+mod workers;
+mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,52 +25,53 @@ use crate::features::{Feature, Features};
 use crate::store::{EngineBug, Settings, SimStore};
 use crate::trace::Line;
 pub use deletes::DeletePlan;
-use director::Director;
+use driver::Driver;
 pub use extras::{Extras, LetterAction, LetterTask, Style};
-use people::World;
+pub(crate) use feature_counter::{PEOPLE, is_resent};
+pub use incidents::{Incident, IncidentPlan, StoreFaults};
 pub use plan::{
-    CalmDeath, Errand, GroupPlan, Manner, MessagePlan, Place, Plan, PushPlan, Task, TopicPlan, WorkerPlan,
+    CalmDeath, GroupPlan, Manner, MessagePlan, Plan, PushPlan, SeekPlace, TopicPlan, UserAction, UserTask,
+    WorkerPlan,
 };
 pub use ticks::TickPlan;
 use versions::Versions;
-pub(crate) use watch::{PEOPLE, is_resent};
-pub use weather::{Stroke, Trouble, Weather};
+use world::World;
 
-/// What came of one seed.
+/// The result of one seed.
 #[derive(Debug, Clone)]
 pub struct History {
     /// The seed.
     pub seed: u64,
-    /// A number that every equal run shares.
+    /// The hash of the trace, equal for equal runs.
     pub hash: u64,
     /// The simulated time.
     pub time: Duration,
-    /// How many messages were pushed and acknowledged.
+    /// How many pushed messages were acknowledged.
     pub pushed: u64,
     /// How many handlers were started.
     pub starts: u64,
     /// How often the store's format was raised.
     pub formats_raised: u64,
-    /// Which faults struck.
+    /// Which faults took effect.
     pub tally: Tally,
     /// Which features were used.
     pub features: Features,
     /// How often each invariant was checked.
     pub checks: Checks,
-    /// From some moment on what was found does not count; see [`Book::is_void`](crate::checker::Book::is_void).
+    /// Later findings do not count; see [`Book::is_void`](crate::checker::Book::is_void).
     pub is_void: bool,
-    /// What was wrong, if anything was.
+    /// The violation, if there was one.
     pub violation: Option<Violation>,
-    /// The latest lines, if they were asked for.
+    /// The latest trace lines, if requested.
     pub lines: Vec<Line>,
 }
 
 /// How to run a seed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// A bug in the engines.
+    /// A planted bug in the engines.
     pub bug: Option<EngineBug>,
-    /// How many lines to keep for a person.
+    /// How many trace lines to keep.
     pub lines: usize,
 }
 
@@ -93,10 +95,10 @@ pub fn run(seed: u64, options: Options) -> History {
         checker.book().store_may_undo();
     }
     store.observe(checker.clone());
-    store.observe(Arc::new(watch::FeatureCounter::new(&control)));
+    store.observe(Arc::new(feature_counter::FeatureCounter::new(&control)));
     let world = World::new(plan, control, store.clone(), checker.clone(), Versions::of(seed));
     let limits = Limits { time: Duration::from_secs(100_000), steps: 5_000_000, ..Limits::default() };
-    let ended = sim.run(limits, Director::new(world).direct());
+    let ended = sim.run(limits, Driver::new(world).run());
     if ended != Ended::Finished(()) {
         checker.book().not_ended(&format!("{ended:?}"));
     }

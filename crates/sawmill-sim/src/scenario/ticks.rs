@@ -1,28 +1,28 @@
-//! A schedule that ticks many times in a history, while workers come and go and ticks are missed.
+//! A schedule that ticks often in a history, while workers change and ticks are missed.
 
 use std::time::Duration;
 
-use sawmill::message::Headers;
+use sawmill::engine::model::Headers;
 use sawmill::{Missed, Push, Schedule};
 
-use super::people::World;
+use super::world::World;
 use crate::checker::Intent;
 use crate::control::NodeId;
 use crate::network::Seam;
 
 /// The name of the schedule.
 const NAME: &str = "often";
-/// The key of its messages, which other messages have, too.
+/// The key of its messages, shared with other messages.
 const KEY: &str = "key 0";
 
-/// A schedule to be.
+/// The plan of a schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct TickPlan {
-    /// How often it ticks.
+    /// Its period.
     pub period: Duration,
-    /// What becomes of ticks that were missed.
+    /// The policy for missed ticks.
     pub missed: Missed,
-    /// For how long the log is out at the end, so that ticks are missed.
+    /// How long the log is out at the end, so that ticks are missed.
     pub outage: Duration,
 }
 
@@ -36,12 +36,12 @@ impl World {
         self.checker.book().ticks(number, NAME, plan.period, plan.missed);
         if let Ok(schedule) = Schedule::every(NAME, plan.period) {
             let schedule = schedule.message(Push::new(Intent::payload(number)).key(KEY)).missed(plan.missed);
-            // The store is calm: this cannot fail.
+            // The store is calm, so this cannot fail.
             let _ = self.mill(NodeId::WORLD).schedule(topic, schedule).await;
         }
     }
 
-    /// The log is out for a while.
+    /// Takes the log out for a while.
     pub(super) async fn miss_ticks(&self) {
         let Some(plan) = self.plan.extras.ticks.filter(|plan| !plan.outage.is_zero()) else { return };
         let env = self.control.env(NodeId::WORLD);

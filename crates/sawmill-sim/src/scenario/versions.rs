@@ -1,34 +1,34 @@
-//! Programs of two versions in one history: old ones, which understand the newest format, and new ones, which understand the
-//! next. At some time new workers take the place of all old ones; now and then somebody starts an old one even after that.
+//! Programs of two versions in one history: old ones understand the newest format, new ones the next. At some
+//! time new workers replace all old ones. Now and then an old one is started even after that.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::Format;
+use sawmill::engine::model::Format;
 
-use super::director::Director;
-use super::hands::Hand;
-use super::people::World;
+use super::driver::Driver;
 use super::plan::WorkerPlan;
+use super::workers::WorkerProcess;
+use super::world::World;
 use crate::control::NodeId;
-use crate::dice::Seeded;
+use crate::rng::Seeded;
 use crate::tasks::lock;
 
-/// The stream of the seed that says which versions there are.
+/// The random stream of versions.
 const STREAM: u32 = 30;
 
-/// Which versions the programs of a history have.
+/// The versions of the programs in a history.
 pub(super) struct Versions {
-    dice: Seeded,
+    rng: Seeded,
     /// There are new programs at all.
     are_mixed: bool,
-    /// People use an old program until the end.
+    /// Users keep an old program until the end.
     people_are_old: bool,
-    /// When new workers take the place of the old ones, in percent of the time of trouble.
+    /// When new workers replace the old ones, in percent of the time of incidents.
     replaced_from: u32,
     stage: Stage,
-    /// The nodes of old programs, in a history that has new ones.
+    /// The nodes of old programs, in a history with new ones.
     old: BTreeSet<NodeId>,
 }
 
@@ -38,21 +38,21 @@ enum Stage {
     Before,
     /// Mostly new workers join.
     After,
-    /// Only new ones do: the faults are over.
+    /// The faults are over: only new workers join.
     Quiet,
 }
 
 impl Versions {
-    /// Those of a seed.
+    /// Draws the versions of a seed.
     pub(super) fn of(seed: u64) -> Arc<Mutex<Self>> {
-        let mut dice = Seeded::new(seed, 1 + u64::from(STREAM));
-        let (are_mixed, people_are_old) = (dice.below(4) == 0, dice.below(2) == 0);
-        let replaced_from = dice.below(50) as u32;
+        let mut rng = Seeded::new(seed, 1 + u64::from(STREAM));
+        let (are_mixed, people_are_old) = (rng.below(4) == 0, rng.below(2) == 0);
+        let replaced_from = rng.below(50) as u32;
         let (stage, old) = (Stage::Before, BTreeSet::new());
-        Arc::new(Mutex::new(Self { dice, are_mixed, people_are_old, replaced_from, stage, old }))
+        Arc::new(Mutex::new(Self { rng, are_mixed, people_are_old, replaced_from, stage, old }))
     }
 
-    /// What the program of this node understands.
+    /// Returns the format that the program of this node understands.
     fn format(&self, node: NodeId) -> Format {
         let is_new = self.are_mixed && !self.old.contains(&node);
         if is_new { Format::NEXT } else { Format::NEWEST }
@@ -60,7 +60,7 @@ impl Versions {
 }
 
 impl World {
-    /// What the program of this node understands.
+    /// Returns the format that the program of this node understands.
     pub(super) fn format(&self, node: NodeId) -> Format {
         lock(&self.versions).format(node)
     }
@@ -73,18 +73,18 @@ impl World {
             Stage::After => 30,
             Stage::Quiet => 0,
         };
-        let is_old = versions.dice.below(100) < old_in_hundred;
-        self.has_version(&mut versions, node, is_old);
+        let is_old = versions.rng.below(100) < old_in_hundred;
+        self.set_version(&mut versions, node, is_old);
     }
 
-    /// Chooses the version of the program that people use.
+    /// Chooses the version of the program that users have.
     pub(super) fn choose_version_of_people(&self, node: NodeId) {
         let mut versions = lock(&self.versions);
         let is_old = versions.people_are_old;
-        self.has_version(&mut versions, node, is_old);
+        self.set_version(&mut versions, node, is_old);
     }
 
-    fn has_version(&self, versions: &mut Versions, node: NodeId, is_old: bool) {
+    fn set_version(&self, versions: &mut Versions, node: NodeId, is_old: bool) {
         if versions.are_mixed && is_old {
             versions.old.insert(node);
         }
@@ -92,12 +92,12 @@ impl World {
     }
 }
 
-impl Director {
-    /// When it is time, new workers join, and the old ones leave in order, each at its own time. `passed` is how much of the time
-    /// of trouble is over.
+impl Driver {
+    /// Replaces old workers when it is time: new ones join, and the old ones leave gracefully, each at its
+    /// own time. `passed` is the elapsed part of the time of incidents.
     pub(super) fn upgrade(&mut self, passed: Duration) {
         let world = self.world.clone();
-        let percent = passed.as_millis() * 100 / world.plan.trouble.time.as_millis().max(1);
+        let percent = passed.as_millis() * 100 / world.plan.incidents.time.as_millis().max(1);
         let is_quiet = percent >= 100;
         let old = {
             let mut versions = lock(&world.versions);
@@ -112,14 +112,15 @@ impl Director {
             versions.stage = if is_quiet { Stage::Quiet } else { Stage::After };
             versions.old.clone()
         };
-        let at_work = |hand: &&Hand| old.contains(&hand.node) && hand.works(&world.control);
-        for hand in self.hands.iter().filter(at_work).cloned().collect::<Vec<_>>() {
-            self.join(WorkerPlan { group: hand.group, slots: 2 });
+        let is_active =
+            |process: &&WorkerProcess| old.contains(&process.node) && process.works(&world.control);
+        for process in self.processes.iter().filter(is_active).cloned().collect::<Vec<_>>() {
+            self.join(WorkerPlan { group: process.group, slots: 2 });
             let ttl = world.plan.ttl.as_millis() as u64;
-            let wait = Duration::from_millis(lock(&world.versions).dice.below(ttl));
+            let wait = Duration::from_millis(lock(&world.versions).rng.below(ttl));
             self.later(wait, move |world| {
-                if hand.works(&world.control) {
-                    hand.leave(&world.control, false);
+                if process.works(&world.control) {
+                    process.leave(&world.control, false);
                 }
             });
         }

@@ -1,25 +1,25 @@
-//! Deleted topics: nobody has to account for them, and nothing of them comes back.
+//! Deleted topics: their messages need not be accounted for, and must not come back.
 
 use std::time::Duration;
 
 use sawmill::Message;
-use sawmill::topic::{Lane, Topic};
+use sawmill::engine::model::{Lane, Topic};
 use sawmill_sim::checker::{How, Invariant};
 
 use crate::world::{TTL, World, group_name};
 
-/// A world whose topic was deleted while worker `a` had a message in hand and another waited.
-fn world_without_its_topic() -> (World, Message, sawmill::Token) {
+/// Creates a world whose topic was deleted while worker `a` held a message and another waited.
+fn world_without_its_topic() -> (World, Message, sawmill::engine::model::Token) {
     let mut world = World::new(false, false);
     let message = world.push(None);
     world.push(None);
     let token = world.grab(0, 0, 1);
-    world.book.it_is(world.now, world.wall());
+    world.book.set_time(world.now, world.wall());
     world.book.deletion_begins(&world.topic.clone());
     (world, message, token)
 }
 
-/// The topic of the same name that is there afterwards.
+/// Returns a new topic of the same name.
 fn again(world: &World) -> Topic {
     Topic { uid: "t2".into(), ..world.topic.clone() }
 }
@@ -33,7 +33,7 @@ fn i2_nobody_accounts_for_a_deleted_topic() {
     let run = world.start(0, &message, token);
     world.end(run, How::Done);
     assert_eq!(world.book.left_over(), None);
-    world.book.all_is_there();
+    world.book.check_nothing_missing();
     world.topic = again(&world);
     world.push_to(0, 1, None);
     assert_eq!(world.book.violation(), None);

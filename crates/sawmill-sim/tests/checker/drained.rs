@@ -1,6 +1,6 @@
-//! Workers that say that they are drained: they have nothing in hand then.
+//! Workers that report that they are drained hold nothing.
 
-use sawmill::shard::Fate;
+use sawmill::engine::model::Fate;
 use sawmill_sim::checker::{GroupRules, How, Invariant};
 
 use crate::world::World;

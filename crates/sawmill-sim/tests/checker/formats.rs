@@ -1,13 +1,13 @@
-//! Invariant 16: histories of programs of two versions, a right one and one wrong in each way.
+//! Invariant 16: histories of programs of two versions, one correct and one wrong in each way.
 
 use bytes::Bytes;
-use sawmill::Format;
-use sawmill::ledger::EntryKey;
+use sawmill::engine::model::Format;
+use sawmill::engine::storage::EntryKey;
 use sawmill_sim::checker::Invariant;
 
 use crate::world::{World, group_name};
 
-/// A world whose workers are members that understand the next format.
+/// Creates a world whose workers are members that understand the next format.
 fn new_world() -> World {
     let mut world = World::new(false, false);
     for (node, name) in ["a", "b"].into_iter().enumerate() {
@@ -16,7 +16,7 @@ fn new_world() -> World {
     world
 }
 
-/// Writes a member entry: the member joins, or is renewed.
+/// Writes a member entry: the member joins or renews.
 fn join(world: &mut World, node: usize, name: &str, says: &str) {
     world.write(node, EntryKey::member(&group_name(), name), Some(Bytes::copy_from_slice(says.as_bytes())));
 }
@@ -39,7 +39,7 @@ fn commit_newer(world: &mut World, node: usize) {
     world.commit(node);
 }
 
-/// A world with an entry in the next format, and a claim in it.
+/// Creates a world with an entry in the next format, and a claim in it.
 fn world_with_a_newer_entry() -> World {
     let mut world = new_world();
     announce(&mut world);
@@ -54,7 +54,7 @@ fn world_with_a_newer_entry() -> World {
 fn i16_a_right_history_of_two_versions_is_right() {
     let mut world = world_with_a_newer_entry();
     commit_newer(&mut world, 0);
-    // One joins after the announcement that does not understand the new format, and leaves.
+    // A member that does not understand the new format joins after the announcement, and leaves.
     world.write(0, EntryKey::format(), Some(r#"{"format":2,"next":3}"#.into()));
     join(&mut world, 0, "c", r#"{"format":2}"#);
     for (node, name) in ["a", "b"].into_iter().enumerate() {

@@ -1,24 +1,21 @@
-//! Dead letters: what a person has decided holds for those that were meant, and for no others.
+//! Dead letters: a decision takes effect for the chosen letters and for no others.
 
 use sawmill::Message;
-use sawmill::ledger::EntryKey;
-use sawmill::log::{Position, Span};
-use sawmill::shard::{Fate, Grab, Report, Rules, ShardState};
-use sawmill::topic::Lane;
-use sawmill::{Token, WorkerId};
+use sawmill::engine::model::{Fate, Grab, Lane, Report, Rules, ShardState, Token, WorkerId};
+use sawmill::engine::storage::{EntryKey, Position, Span};
 use sawmill_sim::checker::{Decision, How, Invariant};
 
 use crate::world::World;
 
-/// A world with two dead letters, which a person has claimed.
-struct Office {
+/// A world with two dead letters that a user has claimed.
+struct LetterWorld {
     world: World,
     letters: Vec<Message>,
     state: ShardState,
     token: Token,
 }
 
-impl Office {
+impl LetterWorld {
     fn new() -> Self {
         let mut world = World::new(false, false);
         let messages = [world.push(None), world.push(None)];
@@ -32,10 +29,10 @@ impl Office {
         let mut state = ShardState::default();
         let (span, end) = (Span::from_range(0, 2, 2), Position::from_number(2));
         let token = state.grab(&people(), Rules::default(), &Grab { span, end, count: 2 }).unwrap();
-        let mut office = Self { world, letters, state, token };
-        office.commit();
-        assert_eq!(office.world.found(), None);
-        office
+        let mut letter_world = Self { world, letters, state, token };
+        letter_world.commit();
+        assert_eq!(letter_world.world.found(), None);
+        letter_world
     }
 
     fn commit(&mut self) {
@@ -51,13 +48,13 @@ impl Office {
         self.commit();
     }
 
-    /// A person decides on the first letter, or on all, and this is what happens meanwhile.
+    /// Decides on the first letter or on all, with these events during the decision.
     fn decide(&mut self, all: bool, decision: Decision, what: impl Fn(&mut Self)) -> Option<Invariant> {
         let first = [self.letters[0].origin()];
         let chosen = (!all).then_some(&first[..]);
-        let wish = self.world.book.decision_begins("t", "g", chosen, decision).unwrap();
+        let pending = self.world.book.decision_begins("t", "g", chosen, decision).unwrap();
         what(self);
-        self.world.book.decided(&wish);
+        self.world.book.decided(&pending);
         self.world.found()
     }
 
@@ -74,11 +71,11 @@ fn people() -> WorkerId {
 
 #[test]
 fn i1_what_was_decided_is_so() {
-    let resent = Office::new().decide(false, Decision::Resent, |office| office.send_back(0));
+    let resent = LetterWorld::new().decide(false, Decision::Resent, |letter_world| letter_world.send_back(0));
     assert_eq!(resent, None);
-    let dropped = Office::new().decide(true, Decision::Dropped, |office| {
-        office.settle(0, Fate::Dropped);
-        office.settle(1, Fate::Dropped);
+    let dropped = LetterWorld::new().decide(true, Decision::Dropped, |letter_world| {
+        letter_world.settle(0, Fate::Dropped);
+        letter_world.settle(1, Fate::Dropped);
     });
     assert_eq!(dropped, None);
 }
@@ -86,38 +83,40 @@ fn i1_what_was_decided_is_so() {
 #[test]
 fn i1_what_was_decided_is_not_forgotten() {
     let lost = Some(Invariant::NothingLost);
-    assert_eq!(Office::new().decide(false, Decision::Resent, |_| {}), lost);
-    let one_of_two = Office::new().decide(true, Decision::Dropped, |office| office.settle(0, Fate::Dropped));
+    assert_eq!(LetterWorld::new().decide(false, Decision::Resent, |_| {}), lost);
+    let one_of_two = LetterWorld::new()
+        .decide(true, Decision::Dropped, |letter_world| letter_world.settle(0, Fate::Dropped));
     assert_eq!(one_of_two, lost);
 }
 
 #[test]
 fn i1_a_letter_that_was_to_be_sent_back_is_not_dropped() {
-    let dropped = Office::new().decide(false, Decision::Resent, |office| office.settle(0, Fate::Dropped));
+    let dropped = LetterWorld::new()
+        .decide(false, Decision::Resent, |letter_world| letter_world.settle(0, Fate::Dropped));
     assert_eq!(dropped, Some(Invariant::NothingLost));
 }
 
 #[test]
 fn i1_a_letter_that_was_not_meant_stays() {
-    let both = Office::new().decide(false, Decision::Resent, |office| {
-        office.send_back(0);
-        office.send_back(1);
+    let both = LetterWorld::new().decide(false, Decision::Resent, |letter_world| {
+        letter_world.send_back(0);
+        letter_world.send_back(1);
     });
     assert_eq!(both, Some(Invariant::NothingLost));
 }
 
 #[test]
 fn i1_a_letter_does_not_count_as_sent_back_without_a_copy() {
-    let mut office = Office::new();
-    office.settle(0, Fate::Retried);
-    assert_eq!(office.world.found(), Some(Invariant::NothingLost));
+    let mut letter_world = LetterWorld::new();
+    letter_world.settle(0, Fate::Retried);
+    assert_eq!(letter_world.world.found(), Some(Invariant::NothingLost));
 }
 
 #[test]
 fn i1_after_an_error_nobody_knows_what_became_of_a_letter() {
-    let mut office = Office::new();
-    let chosen = [office.letters[0].origin()];
-    let wish = office.world.book.decision_begins("t", "g", Some(&chosen), Decision::Resent).unwrap();
-    office.world.book.decision_failed(&wish);
-    assert_eq!(office.decide(false, Decision::Dropped, |office| office.send_back(0)), None);
+    let mut letter_world = LetterWorld::new();
+    let chosen = [letter_world.letters[0].origin()];
+    let pending = letter_world.world.book.decision_begins("t", "g", Some(&chosen), Decision::Resent).unwrap();
+    letter_world.world.book.decision_failed(&pending);
+    assert_eq!(letter_world.decide(false, Decision::Dropped, |letter_world| letter_world.send_back(0)), None);
 }

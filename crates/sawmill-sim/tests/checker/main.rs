@@ -1,4 +1,4 @@
-//! The checker itself: hand-made histories, a right one and one wrong in each way.
+//! Tests the checker with hand-made histories: a correct one, and one wrong in each way.
 #![allow(clippy::unwrap_used)]
 
 mod deleted;
@@ -12,11 +12,10 @@ mod world;
 
 use std::time::Duration;
 
-use sawmill::ledger::EntryKey;
-use sawmill::log::{Position, Span};
-use sawmill::message::Headers;
-use sawmill::shard::{Fate, Grab, Rules};
-use sawmill::{GroupStatus, MessageId};
+use sawmill::MessageId;
+use sawmill::admin::GroupStatus;
+use sawmill::engine::model::{Fate, Grab, Headers, Rules};
+use sawmill::engine::storage::{EntryKey, Position, Span};
 use sawmill_sim::checker::{How, Intent, Invariant};
 use world::{TTL, World, group_name, worker};
 
@@ -32,7 +31,7 @@ fn a_right_history_is_right() {
     world.end(run, How::Done);
     world.settle(0, token, 1, Fate::Done);
     assert_eq!(world.book.left_over(), None);
-    world.book.all_is_there();
+    world.book.check_nothing_missing();
     world.book.compare("t", "g", &GroupStatus { done: 2, ..GroupStatus::default() });
     assert_eq!(world.book.violation(), None);
 }
@@ -53,7 +52,7 @@ fn i1_acknowledged_and_never_in_the_log_is_lost() {
     let intent = Intent { topic: "t".into(), key: None, headers: Headers::default(), due: None };
     let number = world.book.intended(intent);
     world.book.acknowledged(&[number], &[MessageId::from_u128(5)]);
-    world.book.all_is_there();
+    world.book.check_nothing_missing();
     assert_eq!(world.found(), Some(Invariant::NothingLost));
 }
 
@@ -173,7 +172,7 @@ fn i7_a_dead_workers_claim_may_be_taken_and_its_late_report_counts_nothing() {
     world.state.adopt(&worker(1), Rules::default(), |owner| owner == &worker(0));
     world.commit(1);
     assert_eq!(world.found(), None);
-    // The dead worker writes what it knew, as if nothing had happened.
+    // The dead worker writes its report as if nothing had happened.
     world.state = before;
     world.end(run, How::Done);
     world.settle(0, token, 0, Fate::Done);
@@ -257,7 +256,7 @@ fn i11_what_the_dead_held_is_taken_over() {
     world.grab(0, 0, 1);
     let dead = world.nodes[0];
     world.book.quiet_begins(|node| node != dead);
-    world.book.dead_are_relieved();
+    world.book.orphans_taken_over();
     assert_eq!(world.found(), Some(Invariant::Drains));
 }
 

@@ -1,16 +1,16 @@
-//! Names that are taken for a period, limits of keys, and messages that come once however often they are pushed.
+//! Names that are taken for a period, limits per key, and messages that may be in the log only once.
 
 use std::time::Duration;
 
-use sawmill::clock::Timestamp;
-use sawmill::{Message, MessageId};
+use sawmill::{Message, MessageId, Timestamp};
 use sawmill_sim::checker::{GroupRules, How, Invariant};
 
 use crate::world::World;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// A world with two messages that take one name for a time, made at these milliseconds. The first is in the log.
+/// Creates a world with two messages that take one name for a period, created at these milliseconds. The
+/// first is in the log.
 fn world_with_names(made: [u64; 2]) -> (World, [Message; 2]) {
     let mut world = World::new(false, false);
     let messages = [0, 1].map(|number| {
@@ -20,7 +20,7 @@ fn world_with_names(made: [u64; 2]) -> (World, [Message; 2]) {
         Message { id: message.id, created, ..message }
     });
     let (topic, first) = (world.topic.clone(), &messages[0]);
-    world.book.names_last(&topic, first, Timestamp::from_millis(made[0]));
+    world.book.check_name_period(&topic, first, Timestamp::from_millis(made[0]));
     assert_eq!(world.found(), None);
     (world, messages)
 }
@@ -31,7 +31,7 @@ fn i12_a_name_is_not_given_again_before_its_time_is_over() {
         let (mut world, messages) = world_with_names([0, landed.as_millis() as u64]);
         let topic = world.topic.clone();
         let landed = Timestamp::from_millis(landed.as_millis() as u64);
-        world.book.names_last(&topic, &messages[1], landed);
+        world.book.check_name_period(&topic, &messages[1], landed);
         assert_eq!(world.found(), found, "{landed}");
     }
 }
@@ -41,7 +41,7 @@ fn i12_a_push_is_not_answered_with_a_name_whose_time_is_over() {
     for (began, found) in [(PERIOD, None), (PERIOD + Duration::from_millis(1), Some(Invariant::Unique))] {
         let (mut world, messages) = world_with_names([0, 0]);
         let began = Timestamp::from_millis(began.as_millis() as u64);
-        world.book.is_taken(1, messages[0].id, began, began);
+        world.book.check_answer_in_period(1, messages[0].id, began, began);
         assert_eq!(world.found(), found, "{began}");
     }
 }

@@ -1,21 +1,18 @@
-//! Promises beyond the order of starts: causes, plans, names, pauses, limits, seeks, trims. For each a history that is right, and one
-//! that is wrong.
+//! Invariants beyond the order of starts: causes, retries, names, pauses, limits, seeks, trims. Each has a
+//! correct history and a wrong one.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::Message;
-use sawmill::clock::Timestamp;
-use sawmill::ledger::EntryKey;
-use sawmill::log::{Position, Span};
-use sawmill::shard::{Fate, Grab, Rules, ShardState};
-use sawmill::topic::Lane;
+use sawmill::engine::model::{Fate, Grab, Lane, Rules, ShardState};
+use sawmill::engine::storage::{EntryKey, Position, Span};
+use sawmill::{Message, Timestamp};
 use sawmill_sim::checker::{GroupRules, How, Invariant, Target};
 
 use crate::world::{BACKOFF, SNOOZE, TTL, World, group_name, worker};
 
-/// A message that is claimed by worker `a`, started, and ended so.
-fn tried(world: &mut World, how: How) -> (Message, sawmill::Token) {
+/// Creates a message that worker `a` claims, starts, and ends like this.
+fn tried(world: &mut World, how: How) -> (Message, sawmill::engine::model::Token) {
     let message = world.push(None);
     let token = world.grab(0, 0, 1);
     let run = world.start(0, &message, token);
@@ -103,7 +100,7 @@ fn i11_what_the_dead_held_starts_again_within_a_ttl_and_five_seconds() {
             world.start(1, &message, adopted[0].token);
         }
         world.now += Duration::from_secs(5);
-        world.book.the_dead_are_relieved();
+        world.book.claims_of_dead_taken_over();
         assert_eq!(world.found(), (!starts).then_some(Invariant::Drains), "adopted, and started: {starts}");
     }
 }
@@ -115,7 +112,7 @@ fn i12_of_one_name_two_are_not_live() {
     let second = world.push(None);
     world.book.named(0, "name");
     world.book.named(1, "name");
-    world.book.is_the_only_one(&world.topic.clone(), &second, &|_| Vec::new());
+    world.book.check_only_live(&world.topic.clone(), &second, &|_| Vec::new());
     assert_eq!(world.found(), Some(Invariant::Unique));
 }
 
@@ -213,7 +210,7 @@ fn i15_a_rate_holds_over_many_seconds() {
     let token = world.grab(0, 0, 60);
     let mut started = 0;
     for message in &messages {
-        // 8 in each second, which may be what was saved up, but not for long.
+        // 8 per second could be saved-up starts, but not for long.
         world.now += Duration::from_millis(125);
         let run = world.start(0, message, token);
         world.end(run, How::Done);
@@ -228,7 +225,7 @@ fn i15_a_rate_holds_over_many_seconds() {
 
 #[test]
 fn i15_no_more_is_claimed_than_may_be() {
-    let mut world = World::with(GroupRules { most_claimed: Some(2), ..World::rules(false, false) });
+    let mut world = World::with(GroupRules { max_in_flight: Some(2), ..World::rules(false, false) });
     for _ in 0..3 {
         world.push(None);
     }
@@ -359,7 +356,7 @@ fn i18_a_wait_in_place_takes_its_time() {
     {
         let mut world = World::new(true, false);
         let (message, token) = tried(&mut world, How::Failed);
-        // The first retry is made at once.
+        // The first retry is immediate.
         let run = world.start(0, &message, token);
         world.end(run, How::Failed);
         world.now += wait;
@@ -436,7 +433,7 @@ fn i1_nothing_is_trimmed_that_a_group_has_not_read() {
     let mut world = World::new(false, false);
     let message = world.push(None);
     world.now += Duration::from_secs(100);
-    world.book.it_is(world.now, world.wall());
+    world.book.set_time(world.now, world.wall());
     world.book.trimmed(&world.topic.clone(), 0, 1, &message);
     assert_eq!(world.found(), Some(Invariant::NothingLost), "the group has no entry of this shard");
 }
@@ -449,7 +446,7 @@ fn i20_nothing_is_trimmed_before_its_retention_is_over() {
         let (message, token) = tried(&mut world, How::Done);
         world.settle(0, token, 0, Fate::Done);
         world.now = Duration::from_millis(1) + age;
-        world.book.it_is(world.now, world.wall());
+        world.book.set_time(world.now, world.wall());
         world.book.trimmed(&world.topic.clone(), 0, 1, &message);
         assert_eq!(world.found(), found, "{age:?}");
     }
@@ -459,12 +456,12 @@ fn i20_nothing_is_trimmed_before_its_retention_is_over() {
 fn i20_a_trim_drops_what_is_old() {
     let mut world = World::new(false, false);
     let left = [(0, 1, world.push(None))];
-    world.book.it_is(world.now, world.wall());
+    world.book.set_time(world.now, world.wall());
     world.book.nothing_needless_is_left(&world.topic.clone(), &left, world.wall());
     assert_eq!(world.found(), None, "it is young");
     let trimmed_at = world.wall();
     world.now += Duration::from_secs(60);
-    world.book.it_is(world.now, world.wall());
+    world.book.set_time(world.now, world.wall());
     world.book.nothing_needless_is_left(&world.topic.clone(), &left, trimmed_at);
     assert_eq!(world.found(), None, "it was young");
     world.book.nothing_needless_is_left(&world.topic.clone(), &left, world.wall());

@@ -1,16 +1,15 @@
-//! Ticks that were missed: those that count are pushed, and no others.
+//! Missed ticks: those that the policy demands are pushed, and no others.
 
 use std::time::Duration;
 
-use sawmill::clock::Timestamp;
-use sawmill::ledger::EntryKey;
-use sawmill::message::Headers;
-use sawmill::{Message, MessageId, Missed};
+use sawmill::engine::model::Headers;
+use sawmill::engine::storage::EntryKey;
+use sawmill::{Message, MessageId, Missed, Timestamp};
 use sawmill_sim::checker::{Intent, Invariant};
 
 use crate::world::{World, message};
 
-/// A world with a schedule that ticks every two seconds.
+/// Creates a world with a schedule that ticks every two seconds.
 fn world_with_a_schedule(missed: Missed) -> World {
     let mut world = World::new(false, false);
     let intent = Intent { topic: "t".into(), key: Some("k".into()), headers: Headers::default(), due: None };
@@ -20,7 +19,7 @@ fn world_with_a_schedule(missed: Missed) -> World {
     world
 }
 
-/// The tick of this second is pushed at this millisecond.
+/// Pushes the tick of this second at this millisecond.
 fn tick(world: &mut World, second: u64, pushed_at: u64) {
     let headers = [("sawmill-tick", (second * 1000).to_string())].into_iter().collect();
     let id = MessageId::from_u128(u128::from(second));
@@ -29,7 +28,7 @@ fn tick(world: &mut World, second: u64, pushed_at: u64) {
     world.book.readable(&world.topic.clone(), 0, second, &message);
 }
 
-/// All up to this second counts as pushed.
+/// Counts all ticks up to this second as pushed.
 fn is_at(world: &mut World, second: u64) {
     let value = format!(r#"{{"last":{}}}"#, second * 1000);
     world.write(0, EntryKey::schedule(&world.topic, "often"), Some(value.into()));
@@ -100,8 +99,8 @@ fn i1_a_schedule_does_not_stop() {
         let mut world = world_with_a_schedule(Missed::Once);
         tick(&mut world, 4, 4_000);
         world.now = Duration::from_secs(now);
-        world.book.it_is(world.now, world.wall());
-        world.book.ticks_still();
+        world.book.set_time(world.now, world.wall());
+        world.book.check_still_ticking();
         assert_eq!(world.found(), found, "at second {now}");
     }
 }

@@ -1,25 +1,23 @@
-//! A world small enough to be wrong by hand.
+//! A small world for hand-made histories.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::clock::Timestamp;
-use sawmill::ledger::{Entry, EntryKey, Version};
-use sawmill::log::{Position, Span};
-use sawmill::message::Headers;
-use sawmill::shard::{Fate, Grab, Report, Rules, ShardState};
-use sawmill::topic::{GroupName, Lane, Topic};
-use sawmill::{Message, MessageId, Token, WorkerId};
+use sawmill::engine::model::{
+    Fate, Grab, GroupName, Headers, Lane, Report, Rules, ShardState, Token, Topic, WorkerId,
+};
+use sawmill::engine::storage::{Entry, EntryKey, Position, Span, Version};
+use sawmill::{Message, MessageId, Timestamp};
 use sawmill_sim::checker::{Book, GroupRules, How, Intent, Invariant, Rulebook, RunId, Started, Written};
 use sawmill_sim::{NodeId, Sim};
 
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const BACKOFF: Duration = Duration::from_secs(4);
 pub(crate) const SNOOZE: Duration = Duration::from_secs(1);
-/// The wall clock of the world when its time is 0.
+/// The world's wall clock at time 0.
 const WALL: Duration = Duration::ZERO;
 
-/// A small world: one topic with one shard, one group, and workers `a` and `b` on nodes of their own.
+/// A small world: one topic with one used shard, one group, and workers `a` and `b` on their own nodes.
 pub(crate) struct World {
     pub(crate) book: Book,
     pub(crate) topic: Topic,
@@ -36,7 +34,7 @@ impl World {
         Self::with(Self::rules(ordered, once))
     }
 
-    /// The rules of a group that nothing limits.
+    /// Returns the rules of a group without limits.
     pub(crate) fn rules(ordered: bool, once: bool) -> GroupRules {
         GroupRules {
             name: "g".into(),
@@ -47,14 +45,14 @@ impl World {
             retries: 2,
             immediate: 1,
             backoff: (BACKOFF, 4 * BACKOFF),
-            most_claimed: None,
+            max_in_flight: None,
             limit: None,
             rate: None,
             per_key: None,
         }
     }
 
-    /// A world whose one group has these rules.
+    /// Creates a world whose one group has these rules.
     pub(crate) fn with(group: GroupRules) -> Self {
         let sim = Sim::new(0);
         let rules =
@@ -83,17 +81,17 @@ impl World {
         world
     }
 
-    /// The world's wall clock.
+    /// Returns the world's wall clock.
     pub(crate) fn wall(&self) -> Timestamp {
         Timestamp::from_millis((WALL + self.now).as_millis() as u64)
     }
 
     pub(crate) fn end(&mut self, run: RunId, how: How) {
-        self.book.it_is(self.now, self.wall());
+        self.book.set_time(self.now, self.wall());
         self.book.ended(run, how);
     }
 
-    /// Pushes a message that another kind of push may have brought: to this shard, with this key, readable as this number.
+    /// Pushes a message to this shard, with this key, readable as this number.
     pub(crate) fn push_to(&mut self, shard: u16, number: u64, key: Option<&'static str>) -> Message {
         let key = key.map(Bytes::from);
         let intent = Intent { topic: "t".into(), key: key.clone(), headers: Headers::default(), due: None };
@@ -102,20 +100,20 @@ impl World {
         message
     }
 
-    /// A copy of a message comes to a lane of the group.
+    /// Adds a copy of a message to a lane of the group.
     pub(crate) fn copy(&mut self, of: &Message, lane: Lane, due: Option<Timestamp>) -> Message {
         let origin = ("sawmill-origin", of.origin().to_string());
         self.copy_with(of, lane, due, [origin, ("sawmill-attempts", "1".to_owned())].into_iter().collect())
     }
 
-    /// A dead letter is sent back: a copy without attempts comes to the retry lane.
+    /// Resends a dead letter: adds a copy without attempts to the retry lane.
     pub(crate) fn send_back(&mut self, letter: &Message) -> Message {
         let origin = ("sawmill-origin", letter.origin().to_string());
         self.copy_with(letter, Lane::Retry, None, [origin].into_iter().collect())
     }
 
     fn copy_with(&mut self, of: &Message, lane: Lane, due: Option<Timestamp>, headers: Headers) -> Message {
-        self.book.it_is(self.now, self.wall());
+        self.book.set_time(self.now, self.wall());
         self.copies += 1;
         let id = MessageId::from_u128(1_000_000 + u128::from(self.copies));
         let copy = Message { id, due, headers, created: self.wall(), ..of.clone() };
@@ -124,13 +122,13 @@ impl World {
         copy
     }
 
-    /// A lane of the group.
+    /// Returns a lane of the group.
     pub(crate) fn lane(&self, lane: Lane) -> Topic {
         let name = self.topic.name.lane(&group_name(), lane);
         Topic { name, uid: format!("{lane:?}"), ..self.topic.clone() }
     }
 
-    /// A worker of this node takes over what the other had, which is declared dead; gives the claim's new token.
+    /// Declares the other worker dead and lets this node's worker take over its claim. Returns the new token.
     pub(crate) fn take_over(&mut self, node: usize, rules: Rules) -> Token {
         self.now += TTL;
         let dead = self.worker(1 - node);
@@ -144,7 +142,7 @@ impl World {
         taken[0].token
     }
 
-    /// The worker that lives on this node.
+    /// Returns the current worker of this node.
     pub(crate) fn worker(&self, node: usize) -> WorkerId {
         match self.lives[node] {
             0 => worker(node),
@@ -152,14 +150,14 @@ impl World {
         }
     }
 
-    /// Somebody cancels a message.
+    /// Requests and writes the cancellation of a message.
     pub(crate) fn cancel(&mut self, id: MessageId) {
         self.book.cancel_begins(id);
         self.write(0, EntryKey::cancel(&self.topic.clone(), id), Some("{}".into()));
     }
 
     pub(crate) fn write(&mut self, node: usize, key: EntryKey, value: Option<Bytes>) {
-        self.book.it_is(self.now, self.wall());
+        self.book.set_time(self.now, self.wall());
         let old = self.versions.get(key.as_str()).cloned();
         let version = old.as_ref().map_or(1, |(version, _)| version + 1);
         match &value {
@@ -211,7 +209,7 @@ impl World {
     }
 
     pub(crate) fn start(&mut self, node: usize, message: &Message, token: Token) -> RunId {
-        self.book.it_is(self.now, self.wall());
+        self.book.set_time(self.now, self.wall());
         let started = Started {
             group: "g",
             topic: "t",

@@ -1,19 +1,19 @@
-//! Wrong URLs, and files that are not what they should be.
+//! Wrong URLs, and files that are not valid databases.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use sawmill::env::Env;
 use sawmill::{Context, Error, ErrorKind, Sawmill};
 use sawmill_conformance::skipped;
+use sawmill_engine::runtime::Env;
 
 use crate::support::Mount;
 use crate::{Store, refused};
 
 async fn open(path: &Path) -> Result<Sawmill, Error> {
-    sawmill_sqlite::open(&format!("sqlite:{}", path.display())).await
+    sawmill::Sawmill::open(&format!("sqlite:{}", path.display())).await
 }
 
 #[tokio::test]
@@ -30,9 +30,9 @@ async fn wrong_urls_are_refused_with_an_example() {
         ("sqlite:file:jobs.db", ["SQLite's own URLs", "write the path of the file"]),
         ("sqlight:jobs.db", ["no engine here opens sqlight:jobs.db", "memory:, sqlite:"]),
     ] {
-        refused(sawmill_sqlite::open(url).await, ErrorKind::Invalid, &said);
+        refused(sawmill::Sawmill::open(url).await, ErrorKind::Invalid, &said);
     }
-    let foreign = sawmill_sqlite::open("postgres://me:secret@host/db").await;
+    let foreign = sawmill::Sawmill::open("redis://me:secret@host/db").await;
     let error = refused(foreign, ErrorKind::Invalid, &["no engine here opens", "me:***@host", "sqlite:"]);
     assert!(!error.to_string().contains("secret"), "{error}");
 }
@@ -75,8 +75,8 @@ async fn a_newer_schema_asks_for_a_newer_program() {
     refused(open(&path).await, ErrorKind::Corrupt, &["schema version 1000", "upgrade the program"]);
 }
 
-/// Overwrites or cuts a sound database in many ways. Whatever is done with it afterwards is done, or refused as damaged;
-/// nothing panics and nothing waits for ever.
+/// Overwrites or truncates a sound database in many ways. Every use then succeeds or is refused as damaged;
+/// nothing panics or hangs.
 #[tokio::test]
 async fn a_broken_file_is_reported_as_broken() {
     let Store { mill, folder } = Store::new().await;
@@ -114,9 +114,9 @@ async fn a_broken_file_is_reported_as_broken() {
 
 async fn use_it(path: &Path) -> Result<(), Error> {
     let mill = open(path).await?;
-    mill.topics().await?;
+    mill.admin().topics().await?;
     mill.push("jobs", "one more").await?;
-    mill.status("jobs", "default").await?;
+    mill.admin().status("jobs", "default").await?;
     Ok(())
 }
 

@@ -1,12 +1,12 @@
-//! A disk that is full while a worker is at work: pushes are refused as such, nothing acknowledged is lost, and with room
-//! everything goes on by itself.
+//! The disk fills up while a worker runs: pushes are refused as `Full`, acknowledged messages are kept, and
+//! work resumes by itself once there is room.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::env::Env;
 use sawmill::{Context, ErrorKind, MessageId};
+use sawmill_engine::runtime::Env;
 
 use crate::refused;
 use crate::support::Mount;
@@ -21,7 +21,7 @@ async fn a_full_disk_refuses_pushes_and_goes_on_by_itself_when_there_is_room() {
     let ballast = mount.path().join("ballast");
     std::fs::write(&ballast, vec![0; 3 << 20]).unwrap();
     let url = format!("sqlite:{}", mount.path().join("jobs.db").display());
-    let mill = sawmill_sqlite::open(&url).await.unwrap();
+    let mill = sawmill::Sawmill::open(&url).await.unwrap();
     mill.create_topic("jobs").await.unwrap();
     let done: Arc<Mutex<BTreeSet<MessageId>>> = Arc::default();
     let handler = {
@@ -34,9 +34,9 @@ async fn a_full_disk_refuses_pushes_and_goes_on_by_itself_when_there_is_room() {
             }
         }
     };
-    let worker = mill.worker("jobs").slots(2).ttl(Duration::from_secs(1)).start(handler).await.unwrap();
+    let worker = mill.worker("jobs").concurrency(2).ttl(Duration::from_secs(1)).start(handler).await.unwrap();
 
-    // Several push at once until nobody gets anything in any more.
+    // Concurrent pushes until all are refused.
     let mut acknowledged = BTreeSet::new();
     let mut refusals = 0;
     while refusals < 20 {
@@ -50,7 +50,7 @@ async fn a_full_disk_refuses_pushes_and_goes_on_by_itself_when_there_is_room() {
                 }
                 Err(error) => {
                     let said = ["no room left", "make room, then try again"];
-                    assert!(refused::<()>(Err(error), ErrorKind::Full, &said).may_pass());
+                    assert!(refused::<()>(Err(error), ErrorKind::Full, &said).is_retryable());
                     refusals += 1;
                 }
             }
@@ -58,7 +58,7 @@ async fn a_full_disk_refuses_pushes_and_goes_on_by_itself_when_there_is_room() {
         assert!(acknowledged.len() < 1_000, "the disk is never full");
     }
     assert!(acknowledged.len() > 50, "only {} fit", acknowledged.len());
-    // Longer than the TTL: the worker cannot even say that it lives.
+    // Longer than the TTL: the worker cannot even write a heartbeat.
     Env::system().sleep(Duration::from_millis(2_500)).await;
     let at_full = done.lock().unwrap().len();
 
@@ -67,7 +67,7 @@ async fn a_full_disk_refuses_pushes_and_goes_on_by_itself_when_there_is_room() {
     acknowledged.insert(last);
     let all = async {
         loop {
-            let status = mill.status("jobs", "default").await.unwrap();
+            let status = mill.admin().status("jobs", "default").await.unwrap();
             if status.waiting + status.claimed + status.retrying == 0 {
                 return status;
             }

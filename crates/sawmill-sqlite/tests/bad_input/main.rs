@@ -1,5 +1,4 @@
-//! Bad input, through the public API: what cannot be done is refused, in words that say what was wrong and what to do,
-//! and nothing is changed by it.
+//! Bad input through the public API: it is refused with what was wrong and what to do, and changes nothing.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod files;
@@ -13,7 +12,7 @@ mod support;
 use sawmill::{Error, ErrorKind, Sawmill};
 use tempfile::TempDir;
 
-/// A database that is open and has the topic `jobs`, in a folder that is removed with it.
+/// An open database with the topic `jobs`, in a folder that is removed on drop.
 struct Store {
     mill: Sawmill,
     folder: TempDir,
@@ -23,19 +22,19 @@ impl Store {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
-        let mill = sawmill_sqlite::open(&url).await.unwrap();
+        let mill = sawmill::Sawmill::open(&url).await.unwrap();
         mill.create_topic("jobs").await.unwrap();
         Self { mill, folder }
     }
 
-    /// How many messages wait.
+    /// Counts the messages that wait.
     async fn waiting(&self) -> u64 {
-        let status = self.mill.status("jobs", "default").await.unwrap();
+        let status = self.mill.admin().status("jobs", "default").await.unwrap();
         status.waiting + status.scheduled
     }
 }
 
-/// The error of what must be refused, which is of this kind and says all this.
+/// Returns the error, checked to have this kind and to contain all these texts.
 #[track_caller]
 fn refused<T>(answer: Result<T, Error>, kind: ErrorKind, said: &[&str]) -> Error {
     let Err(error) = answer else { panic!("accepted, instead of refused with {said:?}") };

@@ -1,13 +1,12 @@
-//! Messages that are too large or not well formed, and odd ones that are fine.
+//! Messages that are too large or malformed, and unusual ones that are valid.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::clock::Timestamp;
-use sawmill::engine::Engine;
-use sawmill::message::{MAX_HEADER_BYTES, MAX_KEY_BYTES};
-use sawmill::{Context, ErrorKind, Message, MessageId, Push};
+use sawmill::{Context, ErrorKind, Message, MessageId, Push, Timestamp};
+use sawmill_engine::model::{MAX_HEADER_BYTES, MAX_KEY_BYTES};
+use sawmill_engine::storage::Engine;
 use sawmill_sqlite::SqliteEngine;
 
 use crate::{Store, refused};
@@ -110,6 +109,6 @@ async fn a_due_time_at_the_end_of_time_waits_and_breaks_nothing() {
     let worker = store.mill.worker("jobs").start(|_: Context| async {}).await.unwrap();
     worker.drained().await;
     assert_eq!(worker.stop().await.done, 1);
-    let status = store.mill.status("jobs", "default").await.unwrap();
+    let status = store.mill.admin().status("jobs", "default").await.unwrap();
     assert_eq!((status.scheduled, status.waiting, status.done), (2, 0, 1));
 }

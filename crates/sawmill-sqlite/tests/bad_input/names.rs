@@ -1,7 +1,8 @@
-//! Names that cannot be names, and names of what is not there.
+//! Invalid names, and names of things that do not exist.
 
-use sawmill::topic::{MAX_GROUP_NAME, MAX_SHARDS, MAX_TOPIC_NAME, TopicSpec};
-use sawmill::{Context, ErrorKind, MessageId, Sawmill, Which};
+use sawmill::admin::LetterSelection;
+use sawmill::{Context, ErrorKind, MessageId, Sawmill, TopicSpec};
+use sawmill_engine::model::{MAX_GROUP_NAME, MAX_SHARDS, MAX_TOPIC_NAME};
 use sawmill_sqlite::SqliteEngine;
 
 use crate::{Store, refused};
@@ -26,11 +27,11 @@ async fn broken_topic_names_are_refused_wherever_they_are_used() {
         refused(mill.create_topic(name).await, ErrorKind::Invalid, &said);
         refused(mill.push(name, "x").await, ErrorKind::Invalid, &said);
         refused(mill.worker(name).start(nothing).await, ErrorKind::Invalid, &said);
-        refused(mill.status(name, "default").await, ErrorKind::Invalid, &said);
-        refused(mill.dead_letters(name, "default").await, ErrorKind::Invalid, &said);
-        refused(mill.delete_topic(name).await, ErrorKind::Invalid, &said);
+        refused(mill.admin().status(name, "default").await, ErrorKind::Invalid, &said);
+        refused(mill.admin().dead_letters(name, "default").await, ErrorKind::Invalid, &said);
+        refused(mill.admin().delete_topic(name).await, ErrorKind::Invalid, &said);
     }
-    assert_eq!(mill.topics().await.unwrap().len(), 1);
+    assert_eq!(mill.admin().topics().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -51,12 +52,12 @@ async fn a_topic_that_does_not_exist_is_not_made_up() {
     refused(mill.push("nowhere", "x").await, ErrorKind::NotFound, &said);
     refused(mill.worker("nowhere").start(nothing).await, ErrorKind::NotFound, &said);
     refused(mill.worker_for(["jobs", "nowhere"]).start(nothing).await, ErrorKind::NotFound, &said);
-    refused(mill.status("nowhere", "default").await, ErrorKind::NotFound, &said);
-    refused(mill.delete_topic("nowhere").await, ErrorKind::NotFound, &said);
-    assert_eq!(mill.topics().await.unwrap().len(), 1);
-    // A topic that was deleted is gone, also for those who knew it.
+    refused(mill.admin().status("nowhere", "default").await, ErrorKind::NotFound, &said);
+    refused(mill.admin().delete_topic("nowhere").await, ErrorKind::NotFound, &said);
+    assert_eq!(mill.admin().topics().await.unwrap().len(), 1);
+    // A deleted topic is gone, also for a client that has used it.
     mill.push("jobs", "x").await.unwrap();
-    mill.delete_topic("jobs").await.unwrap();
+    mill.admin().delete_topic("jobs").await.unwrap();
     refused(mill.push("jobs", "x").await, ErrorKind::NotFound, &["jobs", "create it first"]);
 }
 
@@ -69,7 +70,7 @@ async fn a_lane_is_no_topic() {
         refused(mill.create_topic(lane).await, ErrorKind::Invalid, &said);
         refused(mill.push(lane, "x").await, ErrorKind::Invalid, &said);
         refused(mill.worker(lane).start(nothing).await, ErrorKind::Invalid, &said);
-        refused(mill.delete_topic(lane).await, ErrorKind::Invalid, &said);
+        refused(mill.admin().delete_topic(lane).await, ErrorKind::Invalid, &said);
     }
     for broken in ["jobs@default", "jobs@", "jobs@default.done"] {
         refused(mill.push(broken, "x").await, ErrorKind::Invalid, &["a lane is named TOPIC@GROUP.retry"]);
@@ -89,8 +90,8 @@ async fn broken_names_of_groups_workers_and_namespaces_are_refused() {
     ] {
         let start = mill.worker("jobs").group(name).start(nothing).await;
         refused(start, ErrorKind::Invalid, &["group", said]);
-        refused(mill.status("jobs", name).await, ErrorKind::Invalid, &["group", said]);
-        refused(mill.dead_letters("jobs", name).await, ErrorKind::Invalid, &["group", said]);
+        refused(mill.admin().status("jobs", name).await, ErrorKind::Invalid, &["group", said]);
+        refused(mill.admin().dead_letters("jobs", name).await, ErrorKind::Invalid, &["group", said]);
         let start = mill.worker("jobs").name(name).start(nothing).await;
         refused(start, ErrorKind::Invalid, &["worker", said]);
     }
@@ -112,21 +113,21 @@ async fn shards_have_bounds_and_cannot_be_changed() {
     refused(mill.create_topic_with(&spec("jobs", 8)).await, ErrorKind::Exists, &said);
     mill.create_topic_with(&spec("jobs", 16)).await.unwrap();
     mill.create_topic_with(&spec("new", MAX_SHARDS)).await.unwrap();
-    assert_eq!(mill.topics().await.unwrap().len(), 2);
+    assert_eq!(mill.admin().topics().await.unwrap().len(), 2);
 }
 
 #[tokio::test]
 async fn dead_letters_that_are_not_there_are_said_to_be_so() {
     let Store { mill, folder: _folder } = Store::new().await;
     let said = ["no group nobody", "begins with its first worker"];
-    refused(mill.dead_letters("jobs", "nobody").await, ErrorKind::NotFound, &said);
+    refused(mill.admin().dead_letters("jobs", "nobody").await, ErrorKind::NotFound, &said);
     mill.worker("jobs").start(nothing).await.unwrap().stop().await;
-    let letters = mill.dead_letters("jobs", "default").await.unwrap();
+    let letters = mill.admin().dead_letters("jobs", "default").await.unwrap();
     let id = MessageId::from_u128(7);
     let said = [&*id.to_string(), "no dead letter"];
     refused(letters.show(id).await, ErrorKind::NotFound, &said);
-    refused(letters.resend(Which::Ids(vec![id])).await, ErrorKind::NotFound, &said);
-    refused(letters.drop(Which::Ids(vec![id])).await, ErrorKind::NotFound, &said);
-    assert_eq!(letters.resend(Which::All).await.unwrap(), 0);
+    refused(letters.retry(LetterSelection::Ids(vec![id])).await, ErrorKind::NotFound, &said);
+    refused(letters.drop(LetterSelection::Ids(vec![id])).await, ErrorKind::NotFound, &said);
+    assert_eq!(letters.retry(LetterSelection::All).await.unwrap(), 0);
     refused("7".parse::<MessageId>(), ErrorKind::Invalid, &["26 letters and digits"]);
 }

@@ -1,4 +1,4 @@
-//! Settings of workers that make no sense, that the engine cannot follow, or that contradict those of others.
+//! Worker settings that are invalid, that the engine does not support, or that contradict other workers.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ async fn nothing(_: Context) {}
 async fn settings_that_make_no_sense_are_refused() {
     let Store { mill, folder: _folder } = Store::new().await;
     let worker = || mill.worker("jobs");
-    let start = worker().slots(0).start(nothing).await;
+    let start = worker().concurrency(0).start(nothing).await;
     refused(start, ErrorKind::Invalid, &["needs at least one slot"]);
-    let start = worker().most_claimed(0).start(nothing).await;
+    let start = worker().max_in_flight(0).start(nothing).await;
     refused(start, ErrorKind::Invalid, &["must be allowed to claim one message"]);
     for ttl in [Duration::ZERO, Duration::from_millis(99), Duration::from_secs(3601), Duration::MAX] {
         let start = worker().ttl(ttl).start(nothing).await;
@@ -33,9 +33,10 @@ async fn settings_that_make_no_sense_are_refused() {
 async fn settings_at_their_limits_work() {
     let Store { mill, folder: _folder } = Store::new().await;
     mill.push_many("jobs", ["a", "b", "c"]).await.unwrap();
-    let generous = mill.worker("jobs").group("generous").slots(usize::MAX).most_claimed(usize::MAX);
+    let generous = mill.worker("jobs").group("generous").concurrency(usize::MAX).max_in_flight(usize::MAX);
     let patient = mill.worker("jobs").group("patient").ttl(Duration::from_secs(3600)).poll(Duration::MAX);
-    let narrow = mill.worker("jobs").group("narrow").slots(1).most_claimed(1).ttl(Duration::from_millis(100));
+    let narrow =
+        mill.worker("jobs").group("narrow").concurrency(1).max_in_flight(1).ttl(Duration::from_millis(100));
     for builder in [generous, patient, narrow] {
         let worker = builder.start(nothing).await.unwrap();
         worker.drained().await;
@@ -45,12 +46,12 @@ async fn settings_at_their_limits_work() {
 
 #[tokio::test]
 async fn exactly_once_is_refused_by_an_engine_that_cannot() {
-    let mill = sawmill_sqlite::open("memory:").await.unwrap();
+    let mill = sawmill::Sawmill::open("memory:").await.unwrap();
     mill.create_topic("jobs").await.unwrap();
     let start = mill.worker("jobs").delivery(Delivery::ExactlyOnce).start(nothing).await;
     let said = ["cannot deliver exactly once", "engines that can: SQLite", "at-least-once", "at-most-once"];
     refused(start, ErrorKind::Unsupported, &said);
-    // Nothing was begun: the group may still be of any kind.
+    // The refusal has created nothing: the group may still have any delivery.
     mill.worker("jobs").delivery(Delivery::AtMostOnce).start(nothing).await.unwrap().stop().await;
 }
 
@@ -68,7 +69,7 @@ async fn workers_of_one_group_must_agree() {
     refused(start, ErrorKind::Invalid, &[&said[..], &["at-least-once, ordered"]].concat());
     let start = mill.worker("jobs").delivery(Delivery::AtMostOnce).start(nothing).await;
     refused(start, ErrorKind::Invalid, &[&said[..], &["at-most-once, not ordered"]].concat());
-    // Another group may have its own rules, and so may this one when its workers are gone.
+    // Another group may have its own settings, and so may this one once its workers are gone.
     mill.worker("jobs").group("other").ordered().start(nothing).await.unwrap().stop().await;
     first.stop().await;
     mill.worker("jobs").ordered().start(nothing).await.unwrap().stop().await;

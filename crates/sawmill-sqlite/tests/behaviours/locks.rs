@@ -1,4 +1,4 @@
-//! Locks, as SQLite has them.
+//! SQLite's file locks.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ async fn g6_no_lock_is_held_while_a_handler_runs() {
     topic(&mill, "orders", 1).await;
     let desk = Desk::closed();
     let worker =
-        mill.worker("orders").slots(1).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
     mill.push("orders", "0").await.unwrap();
     desk.started(1).await;
 
-    // Another program needs no patience to write. Only a commit that happens at this very moment is in its way.
+    // Another program can write without waiting. Only a commit at this very moment blocks it.
     let other = Connection::open(place.url().strip_prefix("sqlite:").unwrap()).unwrap();
     other.busy_timeout(Duration::ZERO).unwrap();
     for key in ["a", "b", "c"] {
@@ -29,11 +29,11 @@ async fn g6_no_lock_is_held_while_a_handler_runs() {
         assert_eq!(other.execute(insert, [key]).unwrap(), 1);
         other.execute_batch("COMMIT").unwrap();
     }
-    // And neither does another process that uses the library, on the very same shard.
+    // Another process that uses the library can also work, on the same shard.
     let second = place.mill().await;
     second.push("orders", "1").await.unwrap();
     let quick = Desk::open();
-    let helper = second.worker("orders").slots(1).ttl(LONG_TTL).start(quick.seat("two")).await.unwrap();
+    let helper = second.worker("orders").concurrency(1).ttl(LONG_TTL).start(quick.seat("two")).await.unwrap();
     quick.ended(1).await;
     assert_eq!((desk.count(), worker.state().busy), (1, 1), "the first handler still runs");
     assert_eq!(quick.payloads(), ["1"]);

@@ -1,4 +1,4 @@
-//! The behaviours that the library promises, on SQLite, and what is about SQLite's locks.
+//! Runs the behaviour suite on SQLite, and tests of SQLite's locks.
 #![allow(clippy::unwrap_used, reason = "what fails in a test is to fail the test, helpers included")]
 
 mod locks;

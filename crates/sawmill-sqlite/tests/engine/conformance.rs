@@ -1,11 +1,11 @@
-//! The SQLite engine passes both suites.
+//! Runs the conformance suites against the SQLite engine.
 
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill_conformance::Factory;
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_sqlite::SqliteEngine;
 
-/// A file in a folder that goes away with it.
+/// A file in a folder that is removed on drop.
 struct InFile(tempfile::TempDir);
 
 impl Default for InFile {
@@ -16,7 +16,7 @@ impl Default for InFile {
 
 #[async_trait]
 impl Factory for InFile {
-    async fn open(&self, namespace: &Namespace) -> Store {
+    async fn open(&self, namespace: &Namespace) -> OpenedStore {
         let url = format!("sqlite:{}", self.0.path().join("conformance.db").display());
         let url = url.parse().expect("a URL");
         SqliteEngine.open(&url, namespace).await.expect("a database")

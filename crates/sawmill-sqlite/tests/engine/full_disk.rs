@@ -1,10 +1,10 @@
-//! A disk without room: writes are refused as such, nothing acknowledged is lost, and with room it goes on.
+//! A full disk: writes are refused as `Full`, acknowledged data is kept, and writes succeed once there is
+//! room.
 
 use crate::support::{Mount, NOW, ids, message, records, topic};
 use bytes::Bytes;
-use sawmill::ledger::{Commit, EntryKey, Ledger, Version, Write};
-use sawmill::log::{Log, Record};
 use sawmill::{ErrorKind, Message};
+use sawmill_engine::storage::{Commit, EntryKey, Ledger, Log, Record, Version, Write};
 use sawmill_sqlite::Sqlite;
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     assert!(acknowledged.len() > 20, "{} fit", acknowledged.len());
     assert_eq!(ids(&log, &topic, 0).await, acknowledged);
-    // Several at once are refused alike, and the ledger as well.
+    // Concurrent appends and ledger writes are refused the same way.
     let (one, other) = tokio::join!(append(5_000), append(5_001));
     assert_eq!(one.unwrap_err().kind(), ErrorKind::Full);
     assert_eq!(other.unwrap_err().kind(), ErrorKind::Full);

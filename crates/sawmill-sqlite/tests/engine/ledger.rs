@@ -3,8 +3,7 @@
 
 use crate::support::Place;
 use bytes::Bytes;
-use sawmill::engine::Namespace;
-use sawmill::ledger::{Commit, Entry, EntryKey, Ledger, Version, Write};
+use sawmill_engine::storage::{Commit, Entry, EntryKey, Ledger, Namespace, Version, Write};
 use sawmill_sqlite::Sqlite;
 
 fn key(text: &str) -> EntryKey {

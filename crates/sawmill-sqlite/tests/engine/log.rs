@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use crate::support::{NOW, Place, id_list, ids, later, message, read, records, topic};
-use sawmill::clock::Timestamp;
-use sawmill::engine::Namespace;
-use sawmill::log::{Log, Position, Promoted, Record, Span, Want};
-use sawmill::topic::{Topic, TopicSpec};
-use sawmill::{ErrorKind, Message};
+use sawmill::{ErrorKind, Message, Timestamp, TopicSpec};
+use sawmill_engine::model::Topic;
+use sawmill_engine::storage::{Log, Namespace, Position, Promoted, ReadRequest, Record, Span};
 use sawmill_sqlite::Sqlite;
 
 #[tokio::test]
@@ -54,7 +52,7 @@ async fn a_deleted_topic_leaves_nothing_and_its_uid_is_not_used_again() {
     assert_eq!(ids(&log, &new, 0).await, []);
     log.append(&new, NOW, records(0, [1])).await.unwrap();
     drop(log);
-    // Whatever was not removed before closing is removed after opening.
+    // Leftovers that remain at closing are removed after opening.
     let log = place.open();
     let raw = rusqlite::Connection::open(place.path()).unwrap();
     let left = || {
@@ -100,7 +98,7 @@ async fn a_shard_is_read_in_order_block_by_block() {
     log.append(&topic, NOW, records(1, [5, 3, 9])).await.unwrap();
     log.append(&topic, NOW, records(1, [1, 2])).await.unwrap();
     log.append(&topic, NOW, records(2, [100])).await.unwrap();
-    // One who has not appended them reads them from the file.
+    // A reader that has not appended the messages reads them from the file.
     let log = place.open();
     let first = read(&log, &topic, 1, &Position::default(), 2).await;
     assert_eq!((id_list(&first.messages), first.more), (vec![5, 3], true));
@@ -111,7 +109,7 @@ async fn a_shard_is_read_in_order_block_by_block() {
     assert_eq!(log.reread(&topic, 1, &first.span).await.unwrap(), first.messages);
     assert_eq!(log.reread(&topic, 1, &second.span).await.unwrap(), second.messages);
     assert_eq!(log.reread(&topic, 1, &third.span).await.unwrap(), []);
-    let wants = [2, 0, 1].map(|shard| Want { shard, after: Position::default(), limit: 1 });
+    let wants = [2, 0, 1].map(|shard| ReadRequest { shard, after: Position::default(), limit: 1 });
     let blocks = log.read(&topic, &wants).await.unwrap();
     let found: Vec<_> = blocks.iter().map(|block| (id_list(&block.messages), block.more)).collect();
     assert_eq!(found, [(vec![100], false), (vec![], false), (vec![5], true)]);
@@ -130,9 +128,9 @@ async fn what_cannot_be_is_refused_and_changes_nothing() {
     mixed.extend(records(2, [2]));
     assert_eq!(log.append(&topic, NOW, mixed).await.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(ids(&log, &topic, 0).await, []);
-    let want = Want { shard: 2, after: Position::default(), limit: 1 };
+    let want = ReadRequest { shard: 2, after: Position::default(), limit: 1 };
     assert_eq!(log.read(&topic, &[want]).await.unwrap_err().kind(), ErrorKind::Invalid);
-    let want = Want { shard: 0, after: Position::new(vec![1]), limit: 1 };
+    let want = ReadRequest { shard: 0, after: Position::new(vec![1]), limit: 1 };
     assert_eq!(log.read(&topic, &[want]).await.unwrap_err().kind(), ErrorKind::Corrupt);
     for uid in ["", "t", "t99", "t01", "x1", "t-1"] {
         let odd = Topic { uid: uid.to_owned(), ..topic.clone() };
@@ -157,7 +155,7 @@ async fn a_message_that_is_there_is_not_added_again() {
     assert_eq!(ids(&log, &one, 0).await, [1, 2, 3]);
     assert_eq!(ids(&log, &one, 1).await, [4]);
     assert_eq!(ids(&log, &two, 0).await, [1]);
-    // Also what is kept aside counts, and what is readable is not kept aside again.
+    // Messages kept aside count as present, and readable messages are not kept aside again.
     log.append(&one, NOW, again(vec![later(10, 5), later(10, 6), later(1, 5)])).await.unwrap();
     log.append(&one, NOW, again(records(0, [10]))).await.unwrap();
     log.append(&one, NOW, again(vec![later(11, 5), records(0, [11]).remove(0)])).await.unwrap();
@@ -223,11 +221,11 @@ async fn the_backlog_counts_what_lies_after_a_position() {
     let backlog = log.backlog(&topic, &after).await.unwrap();
     assert_eq!((backlog.ready, backlog.aside), (vec![6, 1, 0, 0, 10], 1));
     assert_eq!(backlog.oldest, Some(NOW - Duration::from_secs(9)));
-    // The fifth is gone, and nothing else: a gap.
+    // Only the fifth is gone, which leaves a gap.
     assert_eq!(log.trim(&topic, &[vec![ten.clone()]], NOW).await.unwrap(), [1]);
     let backlog = log.backlog(&topic, &[(0, four.clone()), (0, start.clone())]).await.unwrap();
     assert_eq!((backlog.ready, backlog.oldest), (vec![5, 9], Some(NOW)));
-    // All before the seventh: no gap any more.
+    // Everything before the seventh is gone, so there is no gap any more.
     let six = read(&log, &topic, 0, &four, 1).await.end;
     assert_eq!(log.trim(&topic, &[vec![six.clone()]], NOW + Duration::from_secs(1)).await.unwrap(), [5]);
     let backlog = log.backlog(&topic, &[(0, start.clone()), (0, four), (0, ten)]).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is SQLite's own, in one program: each is linked with the whole engine.
+//! Tests of SQLite's own behaviour, in one program because each program links the whole engine.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod conformance;

@@ -1,4 +1,4 @@
-//! Opening: what is created, and what is refused untouched, with a word on what to do.
+//! Opening: what is created, and what is refused unchanged with advice.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use crate::support::{Mount, NOW, Place, ids, later, records, topic};
 use rusqlite::Connection;
-use sawmill::engine::Engine;
-use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
-use sawmill::log::Log;
-use sawmill::{Error, ErrorKind, Since};
+use sawmill::admin::ReplayFrom;
+use sawmill::{Error, ErrorKind};
+use sawmill_engine::storage::{Commit, Engine, EntryKey, Ledger, Log, Write};
 use sawmill_sqlite::{Sqlite, SqliteEngine};
 
 fn refused(path: impl AsRef<Path>) -> Error {
@@ -93,7 +92,7 @@ fn another_programs_database_is_refused_untouched() {
         let place = Place::new();
         let owner = Connection::open(place.path()).unwrap();
         owner.execute_batch(setup).unwrap();
-        // Once while its owner has it open, with its write-ahead log unfolded, and once after.
+        // Once while its owner has it open, before a checkpoint, and once after it is closed.
         let content = fs::read(place.path()).unwrap();
         assert_eq!(refused(place.path()).kind(), ErrorKind::Corrupt, "{setup}");
         assert_eq!(fs::read(place.path()).unwrap(), content, "{setup}");
@@ -117,7 +116,7 @@ fn an_empty_database_is_taken() {
 fn the_schema_version_is_told_without_changing_it() {
     let place = Place::new();
     assert_eq!(sawmill_sqlite::schema_version(&place.path()).unwrap(), None);
-    assert!(!place.path().exists(), "asking makes no file");
+    assert!(!place.path().exists(), "reading the version creates no file");
     drop(place.open());
     assert!(sawmill_sqlite::schema_version(&place.path()).unwrap() >= Some(2));
     let raw = Connection::open(place.path()).unwrap();
@@ -191,10 +190,10 @@ async fn rows_that_make_no_sense_are_reported_as_such() {
         let log = place.open();
         let topic = topic(&log, "emails", 1).await;
         log.append(&topic, NOW, records(0, [1, 2])).await.unwrap();
-        // One who has not appended them reads them from the file.
+        // A reader that has not appended the messages reads them from the file.
         let reader = place.open();
         Connection::open(place.path()).unwrap().execute_batch(harm).unwrap();
-        let wants = [sawmill::log::Want { shard: 0, after: Default::default(), limit: 9 }];
+        let wants = [sawmill_engine::storage::ReadRequest { shard: 0, after: Default::default(), limit: 9 }];
         let error = reader.read(&topic, &wants).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{harm}: {error}");
         assert!(error.to_string().contains(said), "{harm}: {error}");
@@ -222,7 +221,7 @@ async fn a_damaged_shard_row_stops_its_topic_and_no_other() {
     let log = place.open();
     let (broken, sound) = (topic(&log, "broken", 1).await, topic(&log, "sound", 1).await);
     log.append(&broken, NOW, records(0, [1, 2])).await.unwrap();
-    // Its counter stands before what is there: the next number is taken.
+    // The counter is behind the stored messages: the next number is taken.
     Connection::open(place.path())
         .unwrap()
         .execute_batch("UPDATE shard SET last = 1, kept = 1 WHERE topic = 1")
@@ -239,14 +238,14 @@ async fn a_damaged_shard_row_stops_its_topic_and_no_other() {
 async fn a_store_of_a_newer_format_is_refused_and_left_as_it_is() {
     let place = Place::new();
     let url = format!("sqlite:{}", place.path().display());
-    let mill = sawmill_sqlite::open(&url).await.unwrap();
+    let mill = sawmill::Sawmill::open(&url).await.unwrap();
     mill.create_topic("emails").await.unwrap();
     mill.push("emails", "Hello").await.unwrap();
     let worker = mill.worker("emails").start(async || ()).await.unwrap();
     worker.drained().await;
     worker.stop().await;
 
-    // A newer program comes while this one has the store open.
+    // A newer program writes while this one has the store open.
     let store = place.open();
     let shards = EntryKey::raw("shards/");
     for entry in store.list(&shards).await.unwrap() {
@@ -255,20 +254,20 @@ async fn a_store_of_a_newer_format_is_refused_and_left_as_it_is() {
         assert!(matches!(store.commit(write).await.unwrap(), Commit::Done(_)));
     }
     let newer = store.list(&shards).await.unwrap();
-    let error = mill.seek("emails", "default", Since::Start).await.unwrap_err();
+    let error = mill.admin().replay("emails", "default", ReplayFrom::Start).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Outdated);
     assert!(error.to_string().contains("format 99"), "{error}");
 
-    // From now on it could not even be opened.
+    // After this, the store cannot be opened.
     let write = Write { key: EntryKey::format(), expect: None, value: Some(r#"{"format":99}"#.into()) };
     store.commit(write).await.unwrap();
-    let error = sawmill_sqlite::open(&url).await.err().unwrap();
+    let error = sawmill::Sawmill::open(&url).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Outdated);
     assert!(error.to_string().contains("the store has format 99"), "{error}");
     let error = mill.worker("emails").start(async || ()).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Outdated);
     assert_eq!(store.list(&EntryKey::all_members()).await.unwrap(), []);
-    // The seek may have reached other shards before it was refused.
+    // The replay may have reached other shards before it was refused.
     let after = store.list(&shards).await.unwrap();
     assert!(!newer.is_empty() && newer.iter().all(|entry| after.contains(entry)), "{after:?}");
 }

@@ -1,4 +1,4 @@
-//! Many at once: two openings of one file, as two processes would have, and many callers of one.
+//! Concurrency: one file opened twice, as by two processes, and many callers of one opening.
 #![allow(clippy::disallowed_methods, reason = "many tasks are what is tested")]
 
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use futures_util::FutureExt;
 
 use crate::support::{NOW, Place, id_list, ids, message, read, records, soon, topic};
 use sawmill::ErrorKind;
-use sawmill::ledger::{Commit, EntryKey, Ledger, Version, Write};
 #[cfg(target_os = "linux")]
-use sawmill::log::Hints;
-use sawmill::log::{Log, Position, Record, Want};
+use sawmill_engine::storage::Notifications;
+use sawmill_engine::storage::{Commit, EntryKey, Ledger, Version, Write};
+use sawmill_engine::storage::{Log, Position, ReadRequest, Record};
 use sawmill_sqlite::Sqlite;
 
 #[tokio::test]
@@ -22,22 +22,23 @@ async fn two_openings_see_what_the_other_writes_and_hear_of_it() {
     let (one, two) = (place.open(), place.open());
     let topic = topic(&one, "emails", 1).await;
     assert_eq!(two.topic(&topic.name).await.unwrap(), Some(topic.clone()));
-    let (mut news, mut watch, mut own) = (two.news(&topic), two.watch(), one.news(&topic));
+    let (mut new_messages, mut new_entries, mut own) =
+        (two.message_notifications(&topic), two.entry_notifications(), one.message_notifications(&topic));
     for id in 1..=20 {
         one.append(&topic, NOW, records(0, [id])).await.unwrap();
-        soon("the hint of one's own append", own.next()).await;
-        // A hint may be wrong, but one must come after the append.
+        soon("the notification of one's own append", own.next()).await;
+        // A notification may be spurious, but one must come after the append.
         while ids(&two, &topic, 0).await.len() < id as usize {
-            soon("a hint of the other's append", news.next()).await;
+            soon("a notification of the other's append", new_messages.next()).await;
         }
     }
     two.append(&topic, NOW, records(0, [100])).await.unwrap();
     assert_eq!(ids(&one, &topic, 0).await.last(), Some(&100));
-    let mut later = two.watch();
-    soon("the first hint", watch.next()).await;
+    let mut later = two.entry_notifications();
+    soon("the first notification", new_entries.next()).await;
     let write = Write { key: EntryKey::raw("a"), expect: None, value: Some("v".into()) };
     assert_eq!(one.commit(write).await.unwrap(), Commit::Done(Version(1)));
-    soon("a hint of the other's commit", later.next()).await;
+    soon("a notification of the other's commit", later.next()).await;
     assert!(two.get(&EntryKey::raw("a")).await.unwrap().is_some());
 }
 
@@ -54,15 +55,16 @@ async fn what_was_just_appended_here_is_read_with_what_others_appended_in_betwee
             assert_eq!(ids(log, &topic, 0).await, (1..=id + 2).collect::<Vec<_>>());
         }
     }
-    // A shard that was left out for the sake of one at hand is read when it is asked for again.
+    // A shard left out in favour of messages in memory is read on the next request.
     two.append(&topic, NOW, records(1, [100])).await.unwrap();
     let last = Position::from_number(29);
-    let wants = [(1, Position::default()), (0, last)].map(|(shard, after)| Want { shard, after, limit: 9 });
+    let wants =
+        [(1, Position::default()), (0, last)].map(|(shard, after)| ReadRequest { shard, after, limit: 9 });
     let blocks = one.read(&topic, &wants).await.unwrap();
     assert_eq!(id_list(&blocks[1].messages), [30]);
     assert!(blocks[0].more || id_list(&blocks[0].messages) == [100]);
     assert_eq!(ids(&one, &topic, 1).await, [100]);
-    // What is trimmed or deleted is gone.
+    // Trimmed messages and deleted topics are gone.
     let end = read(&two, &topic, 1, &Position::default(), 9).await.end;
     assert_eq!(
         one.trim(&topic, &[vec![Position::from_number(30)]], NOW + Duration::from_secs(1)).await.unwrap(),
@@ -72,7 +74,7 @@ async fn what_was_just_appended_here_is_read_with_what_others_appended_in_betwee
     one.append(&topic, NOW, records(1, [101])).await.unwrap();
     assert_eq!(id_list(&read(&one, &topic, 1, &end, 9).await.messages), [101]);
     assert!(one.delete_topic(&topic).await.unwrap());
-    let want = Want { shard: 1, after: end, limit: 9 };
+    let want = ReadRequest { shard: 1, after: end, limit: 9 };
     assert_eq!(one.read(&topic, &[want]).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
@@ -82,30 +84,31 @@ async fn others_are_heard_without_asking_and_a_closed_store_hears_no_more() {
     let place = Place::new();
     let (one, two) = (place.open(), place.open());
     let topic = topic(&one, "emails", 1).await;
-    let (mut news, mut watch) = (two.news(&topic), two.watch());
+    let (mut new_messages, mut new_entries) = (two.message_notifications(&topic), two.entry_notifications());
     for id in 1..=5 {
         one.append(&topic, NOW, records(0, [id])).await.unwrap();
-        soon("a hint of the other's append", news.next()).await;
+        soon("a notification of the other's append", new_messages.next()).await;
     }
-    // What was written before may be heard of late, and all is heard in its order: when the last of these is heard of, there is no more to
-    // hear of messages.
-    commit_five(&one, "a", &mut watch).await;
-    while news.next().now_or_never().is_some() {}
-    commit_five(&one, "b", &mut watch).await;
-    assert!(news.next().now_or_never().is_none(), "an entry is no message");
-    assert_eq!(two.activity().looks, 0, "all that was heard, not asked for");
+    // Notifications of earlier writes may come late, and all come in order. When the last of these entry
+    // notifications has come, no message notification is outstanding.
+    commit_five(&one, "a", &mut new_entries).await;
+    while new_messages.next().now_or_never().is_some() {}
+    commit_five(&one, "b", &mut new_entries).await;
+    assert!(new_messages.next().now_or_never().is_none(), "an entry commit notified message subscribers");
+    assert_eq!(two.activity().looks, 0, "all changes were notified, none was polled");
     let closed = tokio::task::spawn_blocking(move || drop(two));
     soon("the threads have ended", closed).await.unwrap();
     one.append(&topic, NOW, records(0, [6])).await.unwrap();
 }
 
-/// Commits five entries, each of which is heard of elsewhere. A hint may be of what was written before, but there are not as many of those.
+/// Commits five entries and waits for a notification of each. A notification may belong to an earlier write,
+/// but there are fewer than five of those.
 #[cfg(target_os = "linux")]
-async fn commit_five(log: &Sqlite, name: &str, hints: &mut Hints) {
+async fn commit_five(log: &Sqlite, name: &str, notifications: &mut Notifications) {
     for number in 0..5 {
         let key = EntryKey::raw(format!("{name}/{number}"));
         log.commit(Write { key, expect: None, value: Some("v".into()) }).await.unwrap();
-        soon("a hint of the other's commit", hints.next()).await;
+        soon("a notification of the other's commit", notifications.next()).await;
     }
 }
 
@@ -130,7 +133,7 @@ async fn sixteen_append_while_one_reads_and_nothing_is_lost_or_out_of_order() {
     let mut last: BTreeMap<u128, u128> = BTreeMap::new();
     let mut positions = vec![Position::default(); 4];
     let mut count = 0;
-    let mut news = logs[1].news(&topic);
+    let mut new_messages = logs[1].message_notifications(&topic);
     while count < 16 * EACH {
         let mut found = 0;
         for shard in 0..4 {
@@ -145,7 +148,7 @@ async fn sixteen_append_while_one_reads_and_nothing_is_lost_or_out_of_order() {
         }
         count += found as u128;
         if found == 0 {
-            soon("a hint while messages are missing", news.next()).await;
+            soon("a notification while messages are missing", new_messages.next()).await;
         }
     }
     for appender in appenders {
@@ -180,7 +183,7 @@ async fn a_refused_append_takes_no_other_down() {
 async fn what_was_acknowledged_survives_a_killed_process() {
     let place = Place::new();
     if let Ok(path) = std::env::var("SAWMILL_TEST_KILLED") {
-        // The child: appends until it is killed, saying what is acknowledged.
+        // The child: appends until it is killed and prints what is acknowledged.
         let log = Sqlite::open(path, &Default::default()).unwrap();
         let topic = topic(&log, "emails", 1).await;
         for id in 0.. {
@@ -219,7 +222,7 @@ async fn what_was_acknowledged_survives_a_killed_process() {
 async fn a_check_up_finds_who_reads_for_ever_and_is_silent_otherwise() {
     let place = Place::new();
     let (log, reader) = (place.open(), rusqlite::Connection::open(place.path()).unwrap());
-    let found = async || Log::check_up(&log, Duration::from_secs(1)).await.unwrap();
+    let found = async || Log::diagnose(&log, Duration::from_secs(1)).await.unwrap();
     let topic = topic(&log, "emails", 1).await;
     log.append(&topic, NOW, records(0, [1])).await.unwrap();
     assert!(found().await.is_empty());

@@ -1,4 +1,5 @@
-//! Many at once: workers that share the shards and stay busy, and processes that open a new file at the same moment.
+//! Concurrency of processes: workers that share the shards and stay busy, and processes that open a new file
+//! at the same moment.
 
 use std::time::Duration;
 
@@ -14,15 +15,16 @@ const PROCESSES: usize = 4;
 const WORKERS_EACH: usize = 16;
 const WORKERS: usize = PROCESSES * WORKERS_EACH;
 const WORK: Duration = Duration::from_millis(200);
-/// Six seconds of work for all.
+/// Six seconds of work for all workers.
 const MESSAGES: usize = WORKERS * 5 * 6;
-/// The least that each of them starts: a third of its share.
+/// The minimum that each worker starts: a third of its share.
 const LEAST: usize = MESSAGES / WORKERS / 3;
-/// The most commits per message, all conflicts included: without any it is two, to claim it and to say that it is done.
+/// The maximum of commits per message, conflicts included. Without conflicts there are two: the claim and the
+/// report.
 const MOST_COMMITS: u64 = 6;
 const TRIES: usize = 3;
-/// How much of what the workers could do they must do, in percent. That depends on what else the machine does, so only `cargo xtask
-/// soak` says it.
+/// The percentage of the ideal throughput that is required. It depends on the load of the machine, so only
+/// `cargo xtask soak` sets it.
 const PERCENT: &str = "SAWMILL_TEST_BUSY_PERCENT";
 
 #[test]
@@ -36,11 +38,12 @@ fn sixty_four_workers_share_sixteen_shards_and_stay_busy() {
                 return;
             }
         }
-        panic!("of what {WORKERS} workers could do, {best:.1} % was done");
+        panic!("{WORKERS} workers reached only {best:.1} % of the ideal throughput");
     });
 }
 
-/// How much of what the workers could do they did, from when all were running until the backlog was gone.
+/// Returns the percentage of the ideal throughput, from when all workers were running until the backlog was
+/// gone.
 async fn busy_percent() -> f64 {
     let mut crew = Crew::new(subject());
     let mill = crew.open_with_topic(16).await;
@@ -48,7 +51,7 @@ async fn busy_percent() -> f64 {
         workers: WORKERS_EACH,
         slots: 1,
         work: WORK,
-        // Nobody is to be declared dead, however busy the machine is.
+        // No worker may be declared dead, however busy the machine is.
         ttl: Duration::from_secs(60),
         ..Job::new("", crew.folder())
     };
@@ -69,7 +72,7 @@ async fn busy_percent() -> f64 {
     let finished = finished_by(&history);
     let idle: Vec<_> =
         workers.iter().filter(|name| finished.get(*name).is_none_or(|count| *count < LEAST)).collect();
-    // On a busy machine some processes get their turn when most is done.
+    // On a busy machine some processes may only run near the end.
     assert!(idle.is_empty(), "test timed out: {LEAST} messages are done by each; fewer by {idle:?}");
     let counts: Vec<String> = names.iter().map(|name| crew.counts(name)).collect();
     let sum = |count: &str| counts.iter().map(|counts| sum(counts, count)).sum::<u64>();
@@ -83,7 +86,8 @@ async fn busy_percent() -> f64 {
     percent
 }
 
-/// How many messages were started from when all workers were running to when the last one was started, and how long that was.
+/// Returns how many messages were started between the first moment when all workers were running and the last
+/// start, and how long that was.
 fn steady(history: &History) -> (usize, Duration) {
     let (mut running, mut began, mut last, mut count) = (0, None, 0, 0);
     for recorded in history.events() {
@@ -103,7 +107,7 @@ fn steady(history: &History) -> (usize, Duration) {
     (count, Duration::from_nanos(last - began.unwrap_or(last)))
 }
 
-/// A count of all workers of a process together.
+/// Sums a count over all workers of a process.
 fn sum(counts: &str, name: &str) -> u64 {
     let values = counts.lines().filter_map(|line| line.split_once(&format!(" {name}: ")));
     values.filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok()).sum()
@@ -132,7 +136,7 @@ fn ten_processes_may_open_a_new_file_at_the_same_moment() {
     });
 }
 
-/// Everything that says how the database is built.
+/// Returns everything that defines the schema of the database.
 fn schema(crew: &Crew) -> (i64, Vec<String>) {
     let file = Connection::open(database(crew)).unwrap();
     let version = file.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();

@@ -1,4 +1,4 @@
-//! Real processes on one file: those that every engine passes, and what is about files.
+//! Tests with real processes on one file: those that every engine passes, and those about files.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 #![cfg(unix)]
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use sawmill_conformance::processes::crew::Crew;
 
 mod crowd;
-mod plug;
+mod kills;
 mod stall;
 #[path = "../store/mod.rs"]
 mod store;
@@ -16,7 +16,7 @@ use store::InFile;
 
 sawmill_conformance::processes!(InFile, without(crowds));
 
-/// The file that this crew works on.
+/// The file that these processes share.
 fn database(crew: &Crew) -> PathBuf {
     crew.url().strip_prefix("sqlite:").unwrap().into()
 }

@@ -1,24 +1,24 @@
-//! A writer that stands still in the middle of a write: nobody else can write to the file until it goes on. The workers
-//! cannot renew their leases, so they stop starting messages, and go on when the file is free.
+//! A writer stalls in the middle of a write, so nobody else can write to the file. The workers cannot renew
+//! their leases, stop starting messages, and continue when the file is free.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rusqlite::Connection;
 use sawmill::Delivery;
-use sawmill::env::Env;
 use sawmill_conformance::history::{Event, History, Recorded};
 use sawmill_conformance::processes::crew::{Crew, play};
 use sawmill_conformance::processes::job::{GROUP, Job, TOPIC};
 use sawmill_conformance::processes::record::{self, assert_none};
+use sawmill_engine::runtime::Env;
 
 use crate::{database, subject};
 
 const MESSAGES: usize = 600;
-const MOST_CLAIMED: usize = 10;
-/// Of all three processes.
+const MAX_IN_FLIGHT: usize = 10;
+/// The handler threads of all three processes.
 const THREADS: usize = 6;
-/// How long a thread of a busy machine may be interrupted.
+/// How long a busy machine may interrupt a thread.
 const NOTED_LATE: Duration = Duration::from_secs(1);
 
 #[test]
@@ -28,9 +28,9 @@ fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() 
         let mill = crew.open_with_topic(16).await;
         let job = Job {
             delivery: Delivery::AtMostOnce,
-            most_claimed: Some(MOST_CLAIMED),
+            max_in_flight: Some(MAX_IN_FLIGHT),
             work: Duration::from_millis(40),
-            // The store is away for twice as long.
+            // The stall lasts twice as long.
             ttl: Duration::from_secs(2),
             ..Job::new("", crew.folder())
         };
@@ -56,7 +56,7 @@ fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() 
 
         let status = crew.drained(&mill).await;
         assert_eq!(status.done + status.dead, MESSAGES as u64 + 1, "{status:?}");
-        for letter in mill.dead_letters(TOPIC, GROUP).await.unwrap().list(usize::MAX).await.unwrap() {
+        for letter in mill.admin().dead_letters(TOPIC, GROUP).await.unwrap().list(usize::MAX).await.unwrap() {
             assert!(letter.reason().starts_with("lost"), "{letter:?}");
             crew.record.note(Event::Dead { id: letter.id() });
         }
@@ -65,23 +65,23 @@ fn q5_workers_that_cannot_renew_stop_starting_and_go_on_when_the_file_is_free() 
         assert_none("lost without a word", &history.check_nothing_lost());
         assert_none("invented", &history.check_nothing_invented());
         assert_none("started twice", &history.check_at_most_once());
-        // What they had claimed before they may start as long as their leases last. Each thread may be interrupted between its last
-        // look at the clock and the note that it starts.
+        // Claimed messages may be started until the leases end. Each thread may be interrupted between its
+        // last clock reading and the record of the start.
         let lease_over = stalled + job.ttl.as_nanos() as u64;
         let noted_late = lease_over + NOTED_LATE.as_nanos() as u64;
         let late = starts(&history, lease_over, noted_late);
         assert!(late <= THREADS, "{late} were started without a lease");
         assert_eq!(starts(&history, noted_late, over), 0, "started without a lease");
         assert!(starts(&history, over, u64::MAX) > 0, "the stall came when all was done");
-        // The stall may have each of them declared dead, but once.
+        // Each worker may be declared dead because of the stall, but only once.
         let dead: BTreeSet<&str> = history.events().iter().filter_map(declared_dead).collect();
-        assert!(dead.len() <= 3, "test timed out: the next beat of a worker that lives: {dead:?}");
-        assert!(status.dead <= 3 * MOST_CLAIMED as u64, "{status:?}");
+        assert!(dead.len() <= 3, "test timed out: the next heartbeat of a live worker: {dead:?}");
+        assert!(status.dead <= 3 * MAX_IN_FLIGHT as u64, "{status:?}");
         eprintln!("a stall of {:?}: {} of {MESSAGES} were lost", 2 * job.ttl, status.dead);
     });
 }
 
-/// The members that are dead by this.
+/// Returns the member that this event declares dead.
 fn declared_dead(recorded: &Recorded) -> Option<&str> {
     match &recorded.event {
         Event::DeclaredDead { member } => Some(member.as_str()),
@@ -89,7 +89,7 @@ fn declared_dead(recorded: &Recorded) -> Option<&str> {
     }
 }
 
-/// How many handlers were started in this time.
+/// Counts the handlers started in this interval.
 fn starts(history: &History, from: u64, to: u64) -> usize {
     let within = history.events().iter().filter(|recorded| (from..to).contains(&recorded.at));
     within.filter(|recorded| matches!(recorded.event, Event::Started { .. })).count()

@@ -1,4 +1,4 @@
-//! The store that behaviours are shown on: a file.
+//! The store for the behaviour tests: a file.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::path::PathBuf;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use sawmill::engine::{Engine, Namespace, Store};
-use sawmill::env::Env;
 use sawmill::{OpenOptions, Sawmill};
 use sawmill_conformance::behaviours::TestStore;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_sqlite::SqliteEngine;
 use tempfile::TempDir;
 
-/// A database in a folder that is removed with it.
+/// A database in a folder that is removed on drop.
 pub(crate) struct InFile {
     folder: TempDir,
 }
@@ -38,10 +38,10 @@ impl TestStore for InFile {
     fn url(&self) -> String {
         format!("sqlite:{}", self.path().display())
     }
-    async fn seams(&self) -> Store {
+    async fn seams(&self) -> OpenedStore {
         SqliteEngine.open(&self.url().parse().unwrap(), &Namespace::default()).await.unwrap()
     }
-    /// A process that stands still in the middle of a transaction holds the file.
+    /// A process stopped in the middle of a transaction holds the file.
     async fn can_write(&self) -> bool {
         let connection = Connection::open(self.path()).unwrap();
         connection.busy_timeout(Duration::ZERO).unwrap();

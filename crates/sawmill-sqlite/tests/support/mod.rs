@@ -1,4 +1,4 @@
-//! What the tests of this engine share.
+//! Helpers shared by the tests of this engine.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use sawmill::clock::{Clock, SystemClock, Timestamp};
-use sawmill::log::{Block, Log, Position, Record, Want};
-use sawmill::topic::{Topic, TopicSpec};
-use sawmill::{Message, MessageId};
+use sawmill::{Message, MessageId, Timestamp, TopicSpec};
+use sawmill_engine::model::Topic;
+use sawmill_engine::runtime::{Clock, SystemClock};
+use sawmill_engine::storage::{Block, Log, Position, ReadRequest, Record};
 use sawmill_sqlite::Sqlite;
 use tempfile::TempDir;
 
-/// The time at which the tests play.
+/// The current time in the tests.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-/// A database in a folder that is removed with it.
+/// A database in a folder that is removed on drop.
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
 }
@@ -36,7 +36,6 @@ impl Place {
     }
 }
 
-/// Creates a topic with this many shards.
 pub(crate) async fn topic(log: &Sqlite, name: &str, shards: u16) -> Topic {
     let spec = TopicSpec { shards, ..TopicSpec::new(name.parse().unwrap()) };
     log.create_topic(&spec).await.unwrap()
@@ -67,7 +66,7 @@ pub(crate) fn later(id: u128, ms: u64) -> Record {
 
 /// One block of a shard.
 pub(crate) async fn read(log: &Sqlite, topic: &Topic, shard: u16, after: &Position, limit: usize) -> Block {
-    let want = Want { shard, after: after.clone(), limit };
+    let want = ReadRequest { shard, after: after.clone(), limit };
     log.read(topic, &[want]).await.unwrap().remove(0)
 }
 
@@ -88,7 +87,7 @@ pub(crate) fn id_list(messages: &[Message]) -> Vec<u128> {
     messages.iter().map(|message| message.id.as_u128()).collect()
 }
 
-/// Waits for what must happen soon.
+/// Waits for a future and panics if it takes longer than a minute.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::select! {
         done = future => done,
@@ -96,7 +95,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A small file system of its own; `None`, with a word about it, where mounting is not allowed.
+/// A small file system, unmounted on drop. `None`, with a visible skip, where mounting is not allowed.
 pub(crate) struct Mount {
     folder: TempDir,
 }
@@ -118,10 +117,10 @@ impl Mount {
         self.folder.path()
     }
 
-    /// Mounts it with other options. A store that was dropped a moment ago may still have its files open: it is waited for.
+    /// Remounts it with other options. Retries while a store dropped a moment ago still has its files open.
     pub(crate) async fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
-        soon("the file system can be mounted anew", async {
+        soon("the file system can be remounted", async {
             while !run("mount", &["-o", &options, self.path().to_str().unwrap()]) {
                 SystemClock.sleep(Duration::from_millis(20)).await;
             }

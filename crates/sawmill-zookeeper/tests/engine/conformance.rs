@@ -1,15 +1,15 @@
-//! ZooKeeper passes the suite of ledgers, unchanged.
+//! Runs the unmodified ledger suite on ZooKeeper.
 
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill_conformance::Factory;
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_zookeeper::ZookeeperEngine;
 
 struct OnServer(Result<String, String>);
 
 #[async_trait]
 impl Factory for OnServer {
-    async fn open(&self, namespace: &Namespace) -> Store {
+    async fn open(&self, namespace: &Namespace) -> OpenedStore {
         let url = self.0.as_ref().unwrap().parse().unwrap();
         ZookeeperEngine.open(&url, namespace).await.unwrap()
     }

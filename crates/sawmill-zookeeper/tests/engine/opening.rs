@@ -1,16 +1,15 @@
-//! What can be wrong when a ledger is opened or written to, and what is said then.
+//! Failures of opening and writing a ledger, and their error messages.
 
 use std::net::TcpListener;
 
 use crate::support::{random, server_for};
-use sawmill::engine::{Engine, Namespace};
-use sawmill::ledger::{Commit, EntryKey, Ledger, Write};
 use sawmill::{ErrorKind, Result, Sawmill};
+use sawmill_engine::storage::{Commit, Engine, EntryKey, Ledger, Namespace, Write};
 use sawmill_sqlite::SqliteEngine;
 use sawmill_zookeeper::{Zookeeper, ZookeeperEngine};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-/// The server, by host and port.
+/// Returns the host and port of the server.
 fn host(url: &str) -> &str {
     url.strip_prefix("zookeeper://").unwrap()
 }
@@ -68,7 +67,7 @@ async fn a_path_must_be_there_and_keeps_apart() {
     let here = open(&url, &place).await.unwrap();
     assert_eq!(here.get(&EntryKey::raw("a/1")).await.unwrap(), None);
     let node = client.check_stat(&format!("/{name}/{}/a/=1", place.as_str())).await.unwrap();
-    assert!(node.is_some(), "it is where the path says");
+    assert!(node.is_some(), "the entry is below the path");
 }
 
 #[tokio::test]
@@ -110,7 +109,7 @@ async fn any_log_goes_with_it() {
     let worker = mill.worker("orders").start(async || ()).await.unwrap();
     worker.drained().await;
     assert_eq!(worker.stop().await.done, 50);
-    assert_eq!(mill.status("orders", "default").await.unwrap().done, 50);
+    assert_eq!(mill.admin().status("orders", "default").await.unwrap().done, 50);
 }
 
 #[tokio::test]
@@ -120,7 +119,7 @@ async fn what_is_too_large_is_refused_before_it_is_sent() {
     let error = write(&ledger, "a/1", vec![0; 1 << 20]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.to_string().contains("a/1") && error.to_string().contains("1048576 bytes"), "{error}");
-    // The largest that is taken does fit.
+    // The largest accepted value does fit.
     let most = (1 << 20) - (16 << 10);
     assert!(matches!(write(&ledger, "a/2", vec![7; most]).await.unwrap(), Commit::Done(_)));
     assert_eq!(ledger.get(&EntryKey::raw("a/2")).await.unwrap().unwrap().value.len(), most);
@@ -174,7 +173,7 @@ async fn a_namespace_that_was_removed_is_made_anew() {
     let ledger = open(&url, &place).await.unwrap();
     let client = Client::connect(host(&url)).await.unwrap();
     client.delete(&format!("/sawmill/{}", place.as_str()), None).await.unwrap();
-    // The nodes that are needed are made anew, those of the namespace among them.
+    // Missing nodes are recreated, including that of the namespace.
     assert!(matches!(write(&ledger, "a/1", b"x".to_vec()).await.unwrap(), Commit::Done(_)));
     assert_eq!(ledger.get(&EntryKey::raw("a/1")).await.unwrap().unwrap().value, "x");
 }

@@ -1,15 +1,15 @@
-//! Sessions: members are nodes that go with theirs, and who has lost one is out and joins anew.
+//! Sessions: members are nodes that end with their session, and a member that has lost its session must join
+//! again.
 
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::{random, server_for};
-use sawmill::engine::Namespace;
-use sawmill::env::Env;
-use sawmill::ledger::{Commit, EntryKey, Ledger, Version, Write};
-use sawmill::member::Member;
 use sawmill_conformance::waits::in_time;
+use sawmill_engine::model::Member;
+use sawmill_engine::runtime::Env;
+use sawmill_engine::storage::{Commit, EntryKey, Ledger, Namespace, Version, Write};
 use sawmill_servers::{Kind, Server};
 use sawmill_zookeeper::Zookeeper;
 use zookeeper_client::Client;
@@ -79,7 +79,7 @@ async fn a_member_goes_with_its_session_if_that_is_no_shorter_than_its_ttl() {
     assert!(other.get(&EntryKey::raw("shards/default/one")).await.unwrap().is_some());
 }
 
-/// The session to which a node belongs, as the server writes it.
+/// Returns the owning session of a node, as the server prints it.
 async fn session_of(server: &Server, node: &str) -> String {
     let client = Client::connect(&format!("127.0.0.1:{}", server.port())).await.unwrap();
     let stat = client.check_stat(node).await.unwrap().unwrap();
@@ -87,7 +87,7 @@ async fn session_of(server: &Server, node: &str) -> String {
     format!("0x{:x}", stat.ephemeral_owner)
 }
 
-/// The server's list of the sessions that it knows.
+/// Returns the server's list of known sessions.
 fn sessions(server: &Server) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     stream.write_all(b"dump").unwrap();
@@ -97,7 +97,7 @@ fn sessions(server: &Server) -> String {
     said
 }
 
-/// A server of the test's own, that can be stopped.
+/// Starts a server for this test alone, which can be stopped.
 fn own_server(test: &str) -> Option<Server> {
     Server::start(Kind::Zookeeper).map_err(|why| sawmill_conformance::skipped(test, &why)).ok()
 }
@@ -116,14 +116,15 @@ async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
     in_time(server.stop());
     let error = ledger.commit(write(MEMBER, Some(version), ttl)).await;
     assert!(
-        matches!(&error, Err(error) if error.may_pass()) || matches!(error, Ok(Commit::Unknown)),
+        matches!(&error, Err(error) if error.is_retryable()) || matches!(error, Ok(Commit::Unknown)),
         "{error:?}"
     );
     // Longer than a session lasts, for the driver too.
     env.sleep(ttl * 2).await;
     in_time(server.restart());
 
-    // The server gives the old session its full time again, so the node is there. Nevertheless it does not count any more.
+    // The server gives the old session its full time again, so the node still exists, but it no longer
+    // counts.
     let mut answers = Vec::new();
     eventually("there is an answer", async || {
         answers.push(ledger.commit(write(MEMBER, Some(version), ttl)).await);
@@ -134,7 +135,7 @@ async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
     assert_eq!(ledger.get(&EntryKey::raw(MEMBER)).await.unwrap(), None);
     let anew = "members/default/one-again";
     let version = done(&ledger, write(anew, None, ttl)).await;
-    // The nodes of the old session go when the server ends it, too.
+    // The server also removes the nodes of the old session when it ends it.
     eventually("the old session is over", async || !sessions(&server).contains(&old)).await;
     done(&ledger, write(anew, Some(version), ttl)).await;
     assert_eq!(keys(&ledger).await, [anew], "what belongs to the new session stays");
@@ -145,7 +146,7 @@ async fn a_short_absence_costs_nobody_a_session() {
     let Some(mut server) = own_server("a_short_absence_costs_nobody_a_session") else { return };
     let (place, ttl) = (namespace(), Duration::from_secs(30));
     let ledger = open(server.url(), 30, &place).await;
-    let mut hints = ledger.watch();
+    let mut notifications = ledger.entry_notifications();
     let version = done(&ledger, write(MEMBER, None, ttl)).await;
     in_time(server.kill());
     in_time(server.restart());
@@ -156,8 +157,8 @@ async fn a_short_absence_costs_nobody_a_session() {
     })
     .await;
     assert!(matches!(last, Ok(Commit::Done(next)) if next > version), "{last:?}");
-    let hint = Env::system().within(Duration::from_secs(40), hints.next()).await;
-    assert!(hint.is_some(), "test timed out: a hint comes");
+    let notified = Env::system().within(Duration::from_secs(40), notifications.next()).await;
+    assert!(notified.is_some(), "test timed out: a notification comes");
 }
 
 #[tokio::test]
@@ -165,7 +166,7 @@ async fn hints_come_with_a_new_session_too() {
     let Some(mut server) = own_server("hints_come_with_a_new_session_too") else { return };
     let place = namespace();
     let (ledger, other) = (open(server.url(), 3, &place).await, open(server.url(), 3, &place).await);
-    let mut hints = ledger.watch();
+    let mut notifications = ledger.entry_notifications();
     in_time(server.stop());
     Env::system().sleep(Duration::from_secs(6)).await;
     in_time(server.restart());
@@ -173,15 +174,15 @@ async fn hints_come_with_a_new_session_too() {
         ledger.get(&EntryKey::raw("a/1")).await.is_ok() && other.get(&EntryKey::raw("a/1")).await.is_ok()
     })
     .await;
-    // A few hints come late, of what was before. More than those come only of what is written now.
+    // A few notifications come late, for earlier changes. More than those come only for what is written now.
     let mut number = 0;
     for _ in 0..10 {
-        eventually("a hint comes", async || {
+        eventually("a notification comes", async || {
             number += 1;
             let written =
                 other.commit(write(&format!("shards/{number}"), None, Duration::from_secs(1))).await;
             matches!(written, Ok(Commit::Done(_)))
-                && Env::system().within(Duration::from_secs(1), hints.next()).await.is_some()
+                && Env::system().within(Duration::from_secs(1), notifications.next()).await.is_some()
         })
         .await;
     }

@@ -1,13 +1,13 @@
-//! The stores that behaviours are shown on: a ledger in ZooKeeper, with messages in a file or in PostgreSQL.
+//! The stores for the behaviour tests: a ledger in ZooKeeper, with messages in a file or in PostgreSQL.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sawmill::engine::{Engine, Namespace, Store};
 use sawmill::{OpenOptions, Sawmill};
 use sawmill_conformance::behaviours::{TestStore, unused_namespace};
+use sawmill_engine::storage::{Engine, Namespace, OpenedStore};
 use sawmill_postgres::{Postgres, PostgresEngine};
 use sawmill_sqlite::SqliteEngine;
 use sawmill_zookeeper::ZookeeperEngine;
@@ -15,11 +15,11 @@ use tempfile::TempDir;
 
 use crate::server::{postgres, server};
 
-async fn ledger(namespace: &Namespace) -> Store {
+async fn ledger(namespace: &Namespace) -> OpenedStore {
     ZookeeperEngine.open(&server().unwrap().parse().unwrap(), namespace).await.unwrap()
 }
 
-/// Messages in a folder that is removed with it, and the ledger in a namespace of one test's own.
+/// Messages in a folder that is removed on drop, and the ledger in a namespace of this test alone.
 pub(crate) struct WithSqlite {
     folder: TempDir,
     namespace: Namespace,
@@ -45,9 +45,9 @@ impl TestStore for WithSqlite {
     fn namespace(&self) -> Namespace {
         self.namespace.clone()
     }
-    async fn seams(&self) -> Store {
+    async fn seams(&self) -> OpenedStore {
         let log = SqliteEngine.open(&self.url().parse().unwrap(), &self.namespace).await.unwrap();
-        Store { log: log.log, ledger: ledger(&self.namespace).await.ledger }
+        OpenedStore { log: log.log, ledger: ledger(&self.namespace).await.ledger }
     }
 }
 
@@ -77,8 +77,8 @@ impl TestStore for WithPostgres {
     fn namespace(&self) -> Namespace {
         self.namespace.clone()
     }
-    async fn seams(&self) -> Store {
+    async fn seams(&self) -> OpenedStore {
         let log = Postgres::open(&self.url().parse().unwrap(), &self.namespace, 4).await.unwrap();
-        Store { log: Some(Arc::new(log)), ledger: ledger(&self.namespace).await.ledger }
+        OpenedStore { log: Some(Arc::new(log)), ledger: ledger(&self.namespace).await.ledger }
     }
 }

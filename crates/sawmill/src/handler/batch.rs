@@ -1,16 +1,17 @@
-//! Handlers that take several messages at once.
+//! Batch handlers: they take several messages in one call.
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use sawmill_engine::{Error, Result};
 
 use super::{Context, FromContext, FromStates, Function, State, States};
-use crate::error::{Error, Result};
-use crate::outcome::{IntoOutcomes, Outcome};
+use crate::handler::{IntoOutcomes, Outcome};
 
-/// How many messages a batch handler takes at once; see [`start_batch`](crate::WorkerBuilder::start_batch).
+/// The size of batches, and how long to wait for a full one; see
+/// [`start_batch`](crate::WorkerBuilder::start_batch).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
     pub(crate) size: usize,
@@ -18,12 +19,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// As many messages as are ready, this many at most.
+    /// Makes batches of as many messages as are ready, at most `size`. A size of zero keeps the worker from
+    /// starting.
     pub fn of(size: usize) -> Self {
         Self { size, linger: Duration::ZERO }
     }
 
-    /// Waits this long for the batch to be full, from when a slot is free and the first message is ready.
+    /// Waits up to this long for a full batch, from when a slot is free and the first message is ready. The
+    /// default is not to wait.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
@@ -38,17 +41,17 @@ impl Batch {
     }
 }
 
-/// What a batch handler can take as its arguments: first a `Vec` of anything that is made [from a
-/// context](FromContext), one for each message; then up to three [`State`]s.
+/// The arguments of a batch handler: a `Vec` of anything that is made [from a context](FromContext), with one
+/// item for each message, followed by up to three [`State`]s.
 #[diagnostic::on_unimplemented(
     message = "these cannot be the arguments of a batch handler",
     note = "the first is a `Vec` of what a handler of single messages could take, such as `Vec<Json<T>>` or `Vec<(Context, Json<T>)>`; up to three `State<T>` may follow"
 )]
 pub trait FromBatch: Sized + Send {
-    /// What is made of each message.
+    /// The type of the items, each made from one message.
     type Each: FromContext;
 
-    /// The arguments, for what was made of each message.
+    /// Makes the arguments from the items. Fails if a state is missing.
     fn from_batch(batch: Vec<Self::Each>, states: &States) -> Result<Self>;
 }
 
@@ -69,17 +72,18 @@ from_batch!(A);
 from_batch!(A B);
 from_batch!(A B C);
 
-/// What runs for each batch.
+/// Handles batches of messages.
 pub(crate) trait BatchHandler: Send + Sync {
-    /// Handles a batch. Messages whose arguments cannot be made are refused: each has its place in `refused`, with its
-    /// outcome. What the future says is about the others, in their order.
+    /// Handles a batch. Messages whose arguments cannot be made are refused: `refused` gets one item for each
+    /// message, with the outcome of refused ones. The future returns the outcomes of the others, in their
+    /// order.
     fn call(&self, batch: &[Context], refused: &mut Vec<Option<Outcome>>)
     -> BoxFuture<'static, Vec<Outcome>>;
 
     fn check(&self, states: &States) -> Result<()>;
 }
 
-/// A function as a batch handler.
+/// Makes a function a batch handler.
 pub(crate) fn batched<F, Args>(function: F) -> Box<dyn BatchHandler>
 where
     F: Function<Args, Output: Future<Output: IntoOutcomes> + Send + 'static>,
@@ -128,7 +132,8 @@ where
     }
 }
 
-/// Puts together what becomes of each message of a batch: what was refused, and for the others what the handler said.
+/// Merges the outcomes of refused messages with those that the handler returned for the others, in the order
+/// of the batch.
 pub(crate) fn share_out(refused: Vec<Option<Outcome>>, said: Vec<Outcome>) -> Vec<Outcome> {
     let (accepted, count) = (refused.iter().filter(|refused| refused.is_none()).count(), said.len());
     if accepted != count {
@@ -169,6 +174,6 @@ mod tests {
             assert!(error.contains("given 3 messages and returned 1 outcomes"), "{error}");
         }
         let outcomes = share_out(vec![None], vec![Outcome::Done, Outcome::dead("whose?")]);
-        assert_eq!(outcomes, [Outcome::Done], "one too many is nobody's");
+        assert_eq!(outcomes, [Outcome::Done], "extra outcomes are ignored");
     }
 }

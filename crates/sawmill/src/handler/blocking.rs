@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use sawmill_engine::Result;
+use sawmill_engine::runtime::Env;
 
 use super::{Context, FromContext, Function, Handler, States};
-use crate::env::Env;
-use crate::error::Result;
-use crate::outcome::{IntoOutcome, Outcome};
+use crate::handler::{IntoOutcome, Outcome};
 
-/// A function that blocks, as a handler.
+/// Makes a blocking function a handler.
 pub(crate) fn blocking<F, Args>(function: F, env: Env) -> Box<dyn Handler>
 where
     F: Function<Args, Output: IntoOutcome>,
@@ -41,7 +41,7 @@ where
         async move {
             match ended.await {
                 Some(Ok(outcome)) => outcome,
-                // It goes on here, where the slot treats it as every other panic.
+                // The panic continues here, and is treated like that of an async handler.
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
                 None => Outcome::retry("the runtime ended before there was a thread for this message"),
             }

@@ -1,47 +1,44 @@
-//! The context in which a handler runs.
+//! The context of a handler: its message, and the calls a handler may make.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sawmill_engine::model::{GroupName, Headers, Message, MessageId, Token, TopicName};
+use sawmill_engine::runtime::{Moment, Timestamp};
 use tokio_util::sync::CancellationToken;
 
-use super::{Notes, States};
-use crate::cancel::{self, Cancels};
-use crate::claim::Token;
-use crate::clock::Moment;
-use crate::draft::Finishes;
-use crate::message::{Headers, Message, MessageId};
-use crate::mill::Sawmill;
-use crate::topic::{GroupName, TopicName};
+use super::{Finishes, Notes, States};
+use crate::store::Store;
+use crate::store::cancel::{Cancellations, cancelled};
 
-/// One message, and what its handler may want to know.
+/// A handler argument: the message, its attempt, and signals such as cancellation.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(crate) message: Arc<Message>,
-    pub(crate) source: Arc<Source>,
+    pub(crate) source: Arc<Origin>,
     pub(crate) attempt: u32,
     pub(crate) token: Token,
     pub(crate) began: Moment,
     pub(crate) cancelled: Arc<CancellationToken>,
 }
 
-/// Where a context's message comes from.
+/// The topic, group and worker of a context's message.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct Origin {
     pub(crate) topic: TopicName,
     pub(crate) group: GroupName,
     pub(crate) site: Arc<Site>,
 }
 
-/// What all handlers of a worker have in common.
+/// What all contexts of a worker share.
 pub(crate) struct Site {
-    pub(crate) mill: Sawmill,
+    pub(crate) store: Arc<Store>,
     pub(crate) states: States,
     pub(crate) notes: Notes,
     pub(crate) finishes: Finishes,
-    /// The messages that were cancelled, as far as the worker knows.
-    pub(crate) cancels: Cancels,
-    /// The worker has been asked to stop.
+    /// The cancelled messages that the worker knows of.
+    pub(crate) cancellations: Cancellations,
+    /// Cancelled when the worker is asked to stop.
     pub(crate) stopping: CancellationToken,
 }
 
@@ -52,75 +49,84 @@ impl std::fmt::Debug for Site {
 }
 
 impl Context {
-    /// The id that the push returned, the same at every attempt.
+    /// Returns the id that the push returned. It is the same at every attempt.
     pub fn id(&self) -> MessageId {
         self.message.origin()
     }
 
-    /// What the message says.
+    /// Returns the payload.
     pub fn payload(&self) -> &Bytes {
         &self.message.payload
     }
 
-    /// Its key, if it has one.
+    /// Returns the key, if the message has one.
     pub fn key(&self) -> Option<&Bytes> {
         self.message.key.as_ref()
     }
 
-    /// The headers that the pusher gave it.
+    /// Returns the headers that the message was pushed with.
     pub fn headers(&self) -> Headers {
         self.message.own_headers()
     }
 
-    /// The message as it lies in the log: at a retry a copy, with an id and headers of its own.
+    /// Returns the message as it is in the log: at a retry a copy, with its own id and headers.
     pub fn message(&self) -> &Message {
         &self.message
     }
 
-    /// The name of the topic it was pushed to.
+    /// Returns the name of the topic that the message was pushed to.
     pub fn topic(&self) -> &str {
         self.source.topic.base()
     }
 
-    /// The group in which it is handled.
+    /// Returns the group in which the message is handled.
     pub fn group(&self) -> &GroupName {
         &self.source.group
     }
 
-    /// Which attempt this is, from 1.
+    /// Returns the number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The fencing number of the claim: pass it on to systems that can refuse an older one.
+    /// Returns the fencing number of the claim. Pass it on to systems that can refuse an older one.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// Completes when the result will not be wanted any more: the claim was lost, the time limit is over, the worker is made
-    /// to stop at once, or a person has [cancelled](crate::Sawmill::cancel) the message.
+    /// Completes when the result is no longer wanted: the claim was lost, the time limit is over, the worker
+    /// was aborted, or the message was [cancelled](crate::Sawmill::cancel).
     pub async fn cancelled(&self) {
         tokio::select! {
             biased;
             () = self.cancelled.cancelled() => {}
-            () = cancel::cancelled(&self.source.site.cancels, &self.message) => {}
+            () = cancelled(&self.source.site.cancellations, &self.message) => {}
         }
     }
 
-    /// True if the result will not be wanted any more.
+    /// Returns true if the result is no longer wanted; see [`cancelled`](Context::cancelled).
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.is_cancelled() || self.source.site.cancels.borrow().contains(&self.message)
+        self.cancelled.is_cancelled() || self.source.site.cancellations.borrow().contains(&self.message)
     }
 
-    /// Completes when the worker has been asked to stop. It waits for this handler, which may want to hurry.
+    /// Returns the time of the tick, if a [`Schedule`](crate::Schedule) pushed the message. The handler may
+    /// run later than that, if there was no worker at the time.
+    pub fn tick(&self) -> Option<Timestamp> {
+        self.message.tick()
+    }
+
+    /// Completes when the worker is asked to stop. The worker waits for this handler, which may use this to
+    /// end early.
     pub async fn stopping(&self) {
         self.source.site.stopping.cancelled().await;
     }
 
-    /// Says how far it is, for people: [`Sawmill::members`](crate::Sawmill::members) shows it while the message runs. A new
-    /// note takes the place of the last one.
+    /// Publishes a note on the handler's progress, for people.
+    /// [`Admin::workers`](crate::admin::Admin::workers) shows it while the message runs. A new note replaces
+    /// the last one.
     ///
-    /// Others see it within about a second. A note is cut to 200 bytes, and a worker shows those of 100 messages at most.
+    /// Other processes see a note within about a second. Notes are cut to 200 bytes, and a worker publishes
+    /// those of at most 100 messages.
     ///
     /// ```
     /// use sawmill::{Context, Sawmill};
@@ -136,7 +142,7 @@ impl Context {
     /// ```
     pub fn note(&self, note: impl Into<String>) {
         let site = &self.source.site;
-        site.notes.set(self, note.into(), site.mill.env());
+        site.notes.set(self, note.into(), site.store.env());
     }
 }
 
@@ -144,15 +150,20 @@ impl Context {
 pub(super) mod tests {
     use super::*;
 
-    /// The context of a message with this number, at a site of its own.
+    /// Makes the context of a message with this number, with a site of its own.
     pub(crate) fn context(number: u128) -> Context {
-        let memory = Arc::new(crate::memory::Memory::new());
+        let memory = Arc::new(sawmill_engine::storage::Memory::new());
         let site = Site {
-            mill: Sawmill::from_parts(memory.clone(), memory, crate::env::Env::system()),
+            store: Arc::new(Store::new(
+                memory.clone(),
+                memory,
+                sawmill_engine::runtime::Env::system(),
+                Vec::new(),
+            )),
             states: States::default(),
             notes: Notes::default(),
             finishes: Finishes::default(),
-            cancels: Cancels::default(),
+            cancellations: Cancellations::default(),
             stopping: CancellationToken::new(),
         };
         context_at(number, &Arc::new(site))
@@ -170,10 +181,10 @@ pub(super) mod tests {
         let (topic, group) = ("orders".parse().unwrap(), "default".parse().unwrap());
         Context {
             message: Arc::new(message),
-            source: Arc::new(Source { topic, group, site: site.clone() }),
+            source: Arc::new(Origin { topic, group, site: site.clone() }),
             attempt: 1,
             token: Token(1),
-            began: site.mill.env().now(),
+            began: site.store.env().now(),
             cancelled: Arc::default(),
         }
     }

@@ -1,18 +1,20 @@
-//! What a handler's arguments can be.
+//! The types that a handler can take as arguments.
+
+use sawmill_engine::{Error, Result};
 
 use super::state::States;
 use super::{Context, State};
-use crate::error::{Error, Result};
-use crate::outcome::Outcome;
+use crate::handler::Outcome;
 
-/// What a handler can take as an argument.
+/// An argument of a handler, made from the message's [`Context`].
 ///
-/// A type of one's own may be one too:
+/// Implement it for your own types:
 ///
 /// ```
-/// use sawmill::{Context, FromContext, Json, Outcome, Sawmill};
+/// use sawmill::handler::FromContext;
+/// use sawmill::{Context, Json, Outcome, Sawmill};
 ///
-/// /// Who pushed the message.
+/// /// The customer whose message it is.
 /// struct Tenant(String);
 ///
 /// impl FromContext for Tenant {
@@ -38,10 +40,11 @@ use crate::outcome::Outcome;
     note = "arguments are `Context`, `Json<T>`, `State<T>`, `Bytes`, `String`, `Proto<T>` with the feature `prost`, tuples of these, and types of one's own that implement `FromContext`"
 )]
 pub trait FromContext: Sized + Send {
-    /// Makes it from one message's context. If it cannot be made, what is to become of the message.
+    /// Makes the argument from a message's context. If that fails, returns the outcome of the message.
     fn from_context(context: &Context) -> Result<Self, Outcome>;
 
-    /// Called once, when the worker starts: an error if something it needs is not among what handlers share.
+    /// Checks, once when the worker starts, that all the states the argument needs are there. An error keeps
+    /// the worker from starting.
     fn check(_states: &States) -> Result<()> {
         Ok(())
     }
@@ -64,7 +67,7 @@ impl<T: Send + Sync + 'static> FromContext for State<T> {
     }
 }
 
-/// The error of a worker whose handlers ask for a state that nobody gave it.
+/// The error of a worker whose handler asks for a state that is not provided.
 pub(super) fn missing<T>() -> Error {
     let name = std::any::type_name::<T>();
     Error::invalid(format!(

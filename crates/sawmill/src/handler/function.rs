@@ -1,15 +1,16 @@
-//! Functions of several arguments, so that what is said about them is said once.
+//! One trait for functions of zero to four arguments, so that other traits need one implementation for all of
+//! them.
 
-/// A function or closure whose arguments, as a tuple, are `Args`: any `Fn` of up to four.
+/// A function or closure that takes `Args`, a tuple of its arguments: any `Fn` with up to four of them.
 #[diagnostic::on_unimplemented(
     message = "this is no function of the arguments that are expected here",
     note = "write out the types of all arguments; there may be four at most"
 )]
 pub trait Function<Args>: Send + Sync + 'static {
-    /// What it returns.
+    /// The function's return type.
     type Output;
 
-    /// Calls it.
+    /// Calls the function.
     fn call(&self, arguments: Args) -> Self::Output;
 }
 

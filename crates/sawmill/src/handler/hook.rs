@@ -1,4 +1,4 @@
-//! Hooks: what a program does once before a worker's first message and once after its last.
+//! Hooks: code that runs once before a worker's first message, and once after its last.
 
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use sawmill_engine::{Error, ErrorKind, Result};
 
 use super::{FromStates, Function, States};
-use crate::error::{Error, ErrorKind, Result};
 
 type StartHook = dyn Fn(States) -> BoxFuture<'static, Result<States>> + Send + Sync;
 type StopHook = dyn Fn(&States) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// The hooks of a worker, and what its handlers share from the beginning.
+/// The hooks of a worker, and the states that were given to its builder.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
     pub(crate) states: States,
@@ -54,12 +54,12 @@ impl Hooks {
     {
         self.stop.push(Arc::new(move |states: &States| match Args::from_states(states) {
             Ok(arguments) => hook.call(arguments).boxed(),
-            // What it is to close was never opened.
+            // The state that the hook would close was never opened.
             Err(_) => ready(()).boxed(),
         }));
     }
 
-    /// Runs the start hooks in turn. If one fails, what the others opened is closed again.
+    /// Runs the start hooks in turn. If one fails, runs the stop hooks, to close what the others opened.
     pub(crate) async fn start(&self) -> Result<States> {
         let mut states = self.states.clone();
         for hook in &self.start {
@@ -74,7 +74,7 @@ impl Hooks {
         Ok(states)
     }
 
-    /// Runs the stop hooks, the last one first. One that panics does not keep the others from running.
+    /// Runs the stop hooks, in reverse order. If one panics, the others still run.
     pub(crate) async fn stop(&self, states: &States) {
         for hook in self.stop.iter().rev() {
             let hook = std::panic::catch_unwind(AssertUnwindSafe(|| hook(states)));

@@ -1,13 +1,13 @@
-//! Layers: what a program wraps around its handler.
+//! Layers: code that a program wraps around its handler.
 
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use sawmill_engine::Result;
 
 use super::{Context, Handler, States};
-use crate::error::Result;
-use crate::outcome::{IntoOutcome, Outcome};
+use crate::handler::{IntoOutcome, Outcome};
 
 type Layer = dyn Fn(Context, Next) -> BoxFuture<'static, Outcome> + Send + Sync;
 
@@ -31,7 +31,7 @@ impl Layers {
         self.layers.is_empty()
     }
 
-    /// The handler with all layers around it.
+    /// Wraps all layers around a handler.
     pub(crate) fn around(&self, handler: Box<dyn Handler>) -> Box<dyn Handler> {
         if self.is_empty() {
             return handler;
@@ -57,14 +57,15 @@ impl Handler for Layered {
     }
 }
 
-/// What a layer is wrapped around: the layers inside it, and the handler. See [`layer`](crate::WorkerBuilder::layer).
+/// The rest of the chain inside a layer: its inner layers and the handler. See
+/// [`layer`](crate::WorkerBuilder::layer).
 pub struct Next {
     stack: Arc<Stack>,
     depth: usize,
 }
 
 impl Next {
-    /// Goes on with this message.
+    /// Runs the inner layers and the handler on this message, and returns the outcome.
     pub fn run(self, context: Context) -> BoxFuture<'static, Outcome> {
         match self.stack.layers.get(self.depth).cloned() {
             Some(layer) => layer(context, Next { depth: self.depth + 1, ..self }),

@@ -1,42 +1,51 @@
-//! Handlers: how a program says what is to be done with a message.
+//! Handlers: the functions that a program runs for each message.
 //!
-//! A handler is a function whose arguments say what it wants to know: the whole [`Context`], the payload as
-//! [`Json`](crate::Json), what all handlers [share](crate::State), or anything else that can be made
-//! [from a context](FromContext). The traits here make such functions into handlers; a program seldom names them.
+//! A handler's arguments select what it gets: the whole [`Context`], the payload as [`Json`], [state](State)
+//! that all handlers share, or any type that can be made [from a context](FromContext). The traits here turn
+//! such functions into handlers; programs seldom name them.
 
 mod batch;
 mod blocking;
 mod context;
 mod extract;
+mod finish;
 mod function;
 mod hook;
 mod layer;
 mod note;
+mod outcome;
+mod payload;
 mod state;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use sawmill_engine::Result;
 
-use crate::error::Result;
-use crate::outcome::{IntoOutcome, Outcome};
 pub use batch::{Batch, FromBatch};
 pub(crate) use batch::{BatchHandler, batched, share_out};
 pub(crate) use blocking::blocking;
 pub use context::Context;
-pub(crate) use context::{Site, Source};
+pub(crate) use context::{Origin, Site};
 pub use extract::FromContext;
+pub(crate) use finish::Finishes;
 pub use function::Function;
 pub(crate) use hook::Hooks;
 pub(crate) use layer::Layers;
 pub use layer::Next;
 pub(crate) use note::Notes;
+pub use outcome::{IntoOutcome, IntoOutcomes, Outcome};
+pub use payload::Json;
+#[cfg(feature = "prost")]
+pub use payload::Proto;
 pub use state::{FromStates, State, States};
 
-/// What runs for each message. Functions are made into one by [`IntoHandler`]; a type of one's own may be one too.
+/// Handles single messages. Functions become handlers by [`IntoHandler`]; your own types can implement this
+/// trait too.
 ///
 /// ```
 /// use futures_util::future::BoxFuture;
-/// use sawmill::{Context, Handler, Outcome, Sawmill};
+/// use sawmill::{Context, Outcome, Sawmill};
+/// use sawmill::handler::Handler;
 ///
 /// struct Greeter { greeting: String }
 ///
@@ -58,10 +67,11 @@ pub use state::{FromStates, State, States};
 /// # Ok(()) }
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// Handles one message.
+    /// Handles one message, and returns its outcome.
     fn call(&self, context: Context) -> BoxFuture<'static, Outcome>;
 
-    /// Called once, when the worker starts: an error if something it needs is not among what handlers share.
+    /// Checks, once when the worker starts, that all the states the handler needs are there. An error keeps
+    /// the worker from starting.
     fn check(&self, _states: &States) -> Result<()> {
         Ok(())
     }
@@ -77,11 +87,12 @@ impl<H: Handler + ?Sized> Handler for Box<H> {
     }
 }
 
-/// What can be made into a [`Handler`]: a handler itself, and every `async` function or closure of up to four arguments
-/// that are each made [from a context](FromContext), and that returns something that [stands for an
-/// outcome](crate::IntoOutcome).
+/// Converts into a [`Handler`]. Implemented for handlers themselves, and for every `async` function or
+/// closure with up to four arguments that are each made [from a context](FromContext), and a result that
+/// converts into an [outcome](IntoOutcome).
 ///
-/// The arguments are tried in turn. One that cannot be made settles the message, and the function is not called.
+/// The arguments are made in turn. If one cannot be made, its outcome settles the message and the function is
+/// not called.
 #[diagnostic::on_unimplemented(
     message = "this is no handler",
     label = "not an async function whose arguments can be made from a `Context`",
@@ -89,11 +100,11 @@ impl<H: Handler + ?Sized> Handler for Box<H> {
     note = "it returns `()`, a `Result`, or an `Outcome`, and its future can be sent to other threads"
 )]
 pub trait IntoHandler<Args> {
-    /// The handler it becomes.
+    /// Returns the handler.
     fn into_handler(self) -> Box<dyn Handler>;
 }
 
-/// Stands for the arguments of what is a handler already.
+/// Marks the implementation of [`IntoHandler`] for types that are handlers already.
 #[derive(Debug)]
 pub struct Whole;
 

@@ -1,35 +1,35 @@
-//! Notes: how far the messages are that run now, in the words of their handlers.
+//! Notes: the progress of running messages, as their handlers describe it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use sawmill_engine::model::{Message, MessageId, RunningMessage};
+use sawmill_engine::runtime::Env;
 use tokio::sync::Notify;
 
 use super::Context;
-use crate::env::Env;
-use crate::member::Running;
-use crate::message::{Message, MessageId};
 
-/// Of so many messages the notes are kept.
-const MOST: usize = 100;
-/// So long is a note at most.
-const LONGEST_BYTES: usize = 200;
+/// The notes of at most this many messages are kept.
+const MAX_NOTES: usize = 100;
+/// The maximum length of a note.
+const MAX_NOTE_BYTES: usize = 200;
 
 /// The notes of one worker.
 #[derive(Default)]
 pub(crate) struct Notes {
-    /// False if there is none at all: what most workers need to know at the end of a message.
+    /// False if there are no notes. It spares most workers the lock at the end of each message.
     any: AtomicBool,
     notes: Mutex<BTreeMap<MessageId, Note>>,
-    /// Something is to be told.
+    /// Notified when the notes have changed.
     changed: Notify,
 }
 
 struct Note {
-    /// A handler may have given its context to somebody who outlives it. With the message the note goes too.
+    /// A handler may pass its context to a task that outlives it. A note set after the end goes with the
+    /// message.
     message: Weak<Message>,
-    running: Running,
+    running: RunningMessage,
 }
 
 impl Notes {
@@ -38,7 +38,7 @@ impl Notes {
     }
 
     pub(super) fn set(&self, context: &Context, mut note: String, env: &Env) {
-        note.truncate(note.floor_char_boundary(LONGEST_BYTES));
+        note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
         let id = context.message.id;
         let mut notes = self.notes();
         if let Some(old) = notes.get_mut(&id) {
@@ -47,11 +47,11 @@ impl Notes {
             }
             old.running.note = note;
         } else {
-            if notes.len() >= MOST {
+            if notes.len() >= MAX_NOTES {
                 return;
             }
             let since = env.wall() - env.now().since(context.began);
-            let running = Running { id: context.id(), topic: context.topic().to_owned(), since, note };
+            let running = RunningMessage { id: context.id(), topic: context.topic().to_owned(), since, note };
             notes.insert(id, Note { message: Arc::downgrade(&context.message), running });
             self.any.store(true, Ordering::Relaxed);
         }
@@ -59,7 +59,7 @@ impl Notes {
         self.changed.notify_one();
     }
 
-    /// The handler of this message has ended.
+    /// Removes the note of a message whose handler has ended.
     pub(crate) fn ended(&self, message: &Message) {
         if !self.any.load(Ordering::Relaxed) {
             return;
@@ -71,15 +71,15 @@ impl Notes {
         }
     }
 
-    /// What there is to tell.
-    pub(crate) fn list(&self) -> Vec<Running> {
+    /// Lists the messages with notes.
+    pub(crate) fn list(&self) -> Vec<RunningMessage> {
         let mut notes = self.notes();
         notes.retain(|_, note| note.message.strong_count() > 0);
         self.any.store(!notes.is_empty(), Ordering::Relaxed);
         notes.values().map(|note| note.running.clone()).collect()
     }
 
-    /// Completes when something has changed since this was last waited for.
+    /// Completes when the notes have changed since the last call completed.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -120,7 +120,7 @@ mod tests {
         others.iter().for_each(|other| other.note("other"));
         first.note("again");
         let notes = listed(&first);
-        assert_eq!((notes.len(), notes[0].as_str()), (MOST, "again"));
+        assert_eq!((notes.len(), notes[0].as_str()), (MAX_NOTES, "again"));
     }
 
     #[test]

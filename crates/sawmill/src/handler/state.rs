@@ -1,4 +1,4 @@
-//! What the handlers of a worker share, found by its type.
+//! State that the handlers of a worker share, found by its type.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -6,11 +6,13 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::extract::missing;
-use crate::error::Result;
+use sawmill_engine::Result;
 
-/// A value that all handlers of a worker share, as an argument: see [`state`](crate::WorkerBuilder::state) and
-/// [`on_start`](crate::WorkerBuilder::on_start). A worker whose handler asks for one that nobody provides does not start.
+use super::extract::missing;
+
+/// A handler argument: a value that all handlers of a worker share, provided by
+/// [`state`](crate::WorkerBuilder::state) or [`on_start`](crate::WorkerBuilder::on_start). A worker does not
+/// start if its handler asks for a value that is not provided.
 ///
 /// ```
 /// use sawmill::{Context, Sawmill, State};
@@ -52,20 +54,20 @@ impl<T: fmt::Debug> fmt::Debug for State<T> {
     }
 }
 
-/// All that the handlers of a worker share: one value of each type. Clones share the values.
+/// The values that the handlers of a worker share, at most one of each type. Clones share the values.
 #[derive(Clone, Default)]
 pub struct States {
     values: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
 impl States {
-    /// The value of this type, if there is one.
+    /// Returns the value of this type, if there is one.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<State<T>> {
         let value = self.values.get(&TypeId::of::<T>())?.clone();
         value.downcast().ok().map(State)
     }
 
-    /// Adds a value, in the place of one of the same type.
+    /// Adds a value. It replaces one of the same type.
     pub(crate) fn put<T: Send + Sync + 'static>(&mut self, value: T) {
         self.values.insert(TypeId::of::<T>(), Arc::new(value));
     }
@@ -77,9 +79,9 @@ impl fmt::Debug for States {
     }
 }
 
-/// What a hook can take as its arguments: up to four [`State`]s.
+/// The arguments of a hook: up to four [`State`]s.
 pub trait FromStates: Sized + Send {
-    /// Finds them; an error names the one that nobody provides.
+    /// Finds the arguments. Fails if one is not provided, and names it.
     fn from_states(states: &States) -> Result<Self>;
 }
 

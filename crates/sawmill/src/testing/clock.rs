@@ -1,4 +1,4 @@
-//! A clock that stands still until a test moves it.
+//! A clock that moves only when a test moves it.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -7,20 +7,20 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sawmill_engine::runtime::{Clock, Moment, Timestamp};
 
-use crate::clock::{Clock, Moment, Timestamp};
-
-/// 2026-01-01 00:00 UTC: where a test clock begins.
+/// 2026-01-01 00:00 UTC, where test clocks begin.
 const BEGINNING: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
-/// A clock that stands still until it is moved. Clones are the same clock.
+/// A clock that moves only when it is told to. Clones are the same clock.
 ///
-/// It begins at 2026-01-01 00:00 UTC. [`TestMill::advance`](super::TestMill::advance) moves it so that everything that waits
-/// has its turn; by itself it can be moved too, for tests of one's own [`Env`](crate::env::Env).
+/// It begins at 2026-01-01 00:00 UTC. [`TestMill::advance`](super::TestMill::advance) moves it step by step,
+/// and lets each waiting task run at its time. [`pass`](TestClock::pass) moves it alone, for tests with your
+/// own [`Env`](sawmill_engine::runtime::Env).
 ///
 /// ```
 /// use std::time::Duration;
-/// use sawmill::clock::Clock;
+/// use sawmill_engine::runtime::Clock;
 /// use sawmill::testing::TestClock;
 ///
 /// let clock = TestClock::new();
@@ -31,81 +31,81 @@ const BEGINNING: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct TestClock {
-    face: Arc<Mutex<Face>>,
+    state: Arc<Mutex<ClockState>>,
 }
 
 #[derive(Debug)]
-struct Face {
+struct ClockState {
     passed: Duration,
-    /// What the wall clock showed when nothing had passed.
+    /// The wall-clock time at `passed` zero.
     wall: Timestamp,
     sleepers: BTreeMap<(Duration, u64), Option<Waker>>,
     sleeps: u64,
 }
 
-impl Default for Face {
+impl Default for ClockState {
     fn default() -> Self {
         Self { passed: Duration::ZERO, wall: BEGINNING, sleepers: BTreeMap::new(), sleeps: 0 }
     }
 }
 
 impl TestClock {
-    /// A clock at its beginning.
+    /// Makes a clock at 2026-01-01 00:00 UTC.
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn face(&self) -> MutexGuard<'_, Face> {
-        self.face.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn state(&self) -> MutexGuard<'_, ClockState> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Lets time pass in one step, and wakes all whose time has come, the earliest first.
+    /// Moves the clock forward in one step, and wakes the sleepers that are due, the earliest first.
     pub fn pass(&self, duration: Duration) {
         let woken: Vec<Waker> = {
-            let mut face = self.face();
-            face.passed = face.passed.saturating_add(duration);
-            let passed = face.passed;
-            let due = face.sleepers.range_mut(..=(passed, u64::MAX));
+            let mut state = self.state();
+            state.passed = state.passed.saturating_add(duration);
+            let passed = state.passed;
+            let due = state.sleepers.range_mut(..=(passed, u64::MAX));
             due.filter_map(|(_, waker)| waker.take()).collect()
         };
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Sets what people read on the wall, forward or back, as one sets a clock. No time passes by that: nobody wakes.
+    /// Sets the wall-clock time, forward or back. No monotonic time passes, so no sleeper wakes.
     pub fn set_wall(&self, wall: Timestamp) {
-        let mut face = self.face();
-        face.wall = wall - face.passed;
+        let mut state = self.state();
+        state.wall = wall - state.passed;
     }
 
-    /// How long until the first sleeper wakes; `None` if nobody sleeps.
+    /// Returns the time until the first sleeper wakes; `None` if there are no sleepers.
     pub fn next_wake(&self) -> Option<Duration> {
-        let face = self.face();
-        let (at, _) = *face.sleepers.keys().next()?;
-        Some(at.saturating_sub(face.passed))
+        let state = self.state();
+        let (at, _) = *state.sleepers.keys().next()?;
+        Some(at.saturating_sub(state.passed))
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> Moment {
-        Moment::at(self.face().passed)
+        Moment::at(self.state().passed)
     }
 
     fn wall(&self) -> Timestamp {
-        let face = self.face();
-        face.wall + face.passed
+        let state = self.state();
+        state.wall + state.passed
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        let mut face = self.face();
-        face.sleeps += 1;
-        let key = (face.passed.saturating_add(duration), face.sleeps);
-        face.sleepers.insert(key, None);
-        drop(face);
+        let mut state = self.state();
+        state.sleeps += 1;
+        let key = (state.passed.saturating_add(duration), state.sleeps);
+        state.sleepers.insert(key, None);
+        drop(state);
         Box::pin(Sleep { clock: self.clone(), key })
     }
 }
 
-/// Somebody who waits for time to pass.
+/// A sleeper: completes when enough time has passed.
 struct Sleep {
     clock: TestClock,
     key: (Duration, u64),
@@ -114,25 +114,26 @@ struct Sleep {
 impl Future for Sleep {
     type Output = ();
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut face = self.clock.face();
-        if face.passed >= self.key.0 {
+        let mut state = self.clock.state();
+        if state.passed >= self.key.0 {
             return Poll::Ready(());
         }
-        face.sleepers.insert(self.key, Some(context.waker().clone()));
+        state.sleepers.insert(self.key, Some(context.waker().clone()));
         Poll::Pending
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.clock.face().sleepers.remove(&self.key);
+        self.clock.state().sleepers.remove(&self.key);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use futures_util::FutureExt;
+
+    use super::*;
 
     #[test]
     fn sleepers_wake_when_their_time_has_come_and_not_before() {
@@ -145,7 +146,7 @@ mod tests {
         clock.pass(Duration::from_millis(1));
         assert!((&mut early).now_or_never().is_some() && (&mut late).now_or_never().is_none());
         drop((early, late));
-        assert_eq!(clock.next_wake(), None, "who is dropped waits no more");
+        assert_eq!(clock.next_wake(), None, "dropped sleepers are gone");
     }
 
     #[test]

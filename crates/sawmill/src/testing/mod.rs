@@ -1,5 +1,5 @@
-//! A kit for testing handlers, and programs that push: everything in memory, in milliseconds, with a clock that the test
-//! moves.
+//! A test kit for handlers and for programs that push: everything runs in memory, in milliseconds, with a
+//! clock that the test moves.
 //!
 //! ```
 //! use std::time::Duration;
@@ -17,7 +17,7 @@
 //! let kit = TestMill::new();
 //! kit.push("emails", "Hello Alice").await;
 //!
-//! // Works everything that can be done now.
+//! // Handles everything that is due now.
 //! let counts = kit.drain("emails", send).await;
 //! assert_eq!((counts.done, counts.failed), (0, 1));
 //!
@@ -30,9 +30,9 @@
 //! # }
 //! ```
 //!
-//! # What was pushed
+//! # Pushed messages
 //!
-//! Give the code under test the kit's store, and look at what it pushed:
+//! Give the kit's store to the code under test, and check what it pushed:
 //!
 //! ```
 //! use sawmill::testing::TestMill;
@@ -57,7 +57,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What was given up
+//! # Dead letters
 //!
 //! ```
 //! use sawmill::testing::TestMill;
@@ -73,10 +73,10 @@
 //!
 //! # Workers of your own
 //!
-//! [`drain_with`](TestMill::drain_with) takes a worker's settings. A worker that is to run while time passes is started as
-//! always, and [`advance`](TestMill::advance) wakes it at each of its times. So are ordered groups tested, in which a failed
-//! message waits in place, in the worker's hand. Wait for such a worker by [`wait_for`](TestMill::wait_for): its own timers
-//! stand still while nobody moves the clock.
+//! [`drain_with`](TestMill::drain_with) takes a worker's settings. To run a worker while time passes, start
+//! it as usual: [`advance`](TestMill::advance) wakes it at each of its times. Test ordered groups in this
+//! way, because a failed message waits in place in its worker's claim. Wait for such a worker with
+//! [`wait_for`](TestMill::wait_for): its timers stand still unless the clock moves.
 //!
 //! ```
 //! use std::time::Duration;
@@ -100,12 +100,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What differs from real life
+//! # Differences from production
 //!
-//! - Topics that the kit creates have one shard, so that one slot works messages in the order of pushing.
-//! - Time stands still, but for what `advance` lets pass, and what `drain` and `wait_for` need for a worker's own timers:
-//!   some milliseconds of test time, or, while a handler waits for something real, about as long as that really takes.
-//! - Chance is the same in every run; [`with_seed`](TestMill::with_seed) gives another one.
+//! - Topics that the kit creates have one shard, so a worker with a concurrency of 1 handles messages in the
+//!   order of pushing.
+//! - Only `advance` lets time pass, and `drain` and `wait_for` as far as a worker's own timers need it: some
+//!   milliseconds of test time, or, while a handler waits for something real, about as long as that takes.
+//! - Random numbers are the same in every run; [`with_seed`](TestMill::with_seed) changes them.
 
 mod clock;
 mod tasks;
@@ -119,30 +120,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::clock::{Clock, SystemClock, Timestamp};
-use crate::dead::DeadLetter;
-use crate::dice::Dice;
-use crate::env::{Env, breathe};
-use crate::error::{ErrorKind, Result};
+use sawmill_engine::model::{Message, MessageId, Push, Topic, TopicSpec};
+use sawmill_engine::runtime::{Clock, Env, Rng, SystemClock, Timestamp, yield_now};
+use sawmill_engine::storage::Memory;
+use sawmill_engine::{ErrorKind, Result};
+
+use crate::Sawmill;
+use crate::admin::DeadLetter;
 use crate::handler::IntoHandler;
-use crate::memory::Memory;
-use crate::message::{Message, MessageId, Push};
-use crate::mill::Sawmill;
-use crate::topic::{Topic, TopicSpec};
 use crate::worker::{Counts, WorkerBuilder};
 pub use clock::TestClock;
 use tasks::Tasks;
 
-/// How long to really wait at a time for handlers that wait for something real.
+/// The length of one wait in real time, for handlers that wait for something real.
 const REAL_WAIT: Duration = Duration::from_millis(1);
-/// How often tasks get a turn before the test gives them real time.
+/// How often to yield to tasks before waiting in real time.
 const TURNS: usize = 1000;
-/// In how much test time a worker that still has something to do would have done it.
+/// A drain ends if the worker has only waited for this much test time.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// A store in memory for one test, with a clock that the test moves; see the [module](self).
 ///
-/// Its methods panic where the library returns errors: in a test both mean that it fails.
+/// Its methods panic where the library returns errors, so that the test fails.
 pub struct TestMill {
     mill: Sawmill,
     memory: Memory,
@@ -151,81 +150,82 @@ pub struct TestMill {
 }
 
 impl TestMill {
-    /// An empty store. Call it in a test that runs on tokio, of either flavor.
+    /// Makes an empty store. Call it in a test that runs on tokio, of either flavor.
     pub fn new() -> Self {
         Self::with_seed(0)
     }
 
-    /// An empty store, with other random numbers.
+    /// Makes an empty store with other random numbers.
     pub fn with_seed(seed: u64) -> Self {
         let (memory, clock, tasks) = (Memory::new(), TestClock::new(), Tasks::default());
-        let env = Env::new(clock.clone(), SeededDice(AtomicU64::new(seed)), tasks.clone());
+        let env = Env::new(clock.clone(), SeededRng(AtomicU64::new(seed)), tasks.clone());
         let mill = Sawmill::from_parts(Arc::new(memory.clone()), Arc::new(memory.clone()), env);
         Self { mill, memory, clock, tasks }
     }
 
-    /// The store itself, for the code under test. The kit dereferences to it too.
+    /// Returns the store, for the code under test. The kit also dereferences to it.
     pub fn mill(&self) -> &Sawmill {
         &self.mill
     }
 
-    /// The clock of this store.
+    /// Returns the store's clock.
     pub fn clock(&self) -> &TestClock {
         &self.clock
     }
 
-    /// The time that the store's clock shows.
+    /// Returns the wall-clock time of the store.
     pub fn now(&self) -> Timestamp {
         self.clock.wall()
     }
 
-    /// Sets what the store's clock shows, as one sets a clock: no time passes by that.
+    /// Sets the wall-clock time of the store. No time passes for timers; for that, see
+    /// [`advance`](TestMill::advance).
     pub fn set_time(&self, time: Timestamp) {
         self.clock.set_wall(time);
     }
 
     // ── topics and messages ──
 
-    /// The topic with this name, created if it is not there.
+    /// Returns the topic with this name, and creates it if it does not exist.
     pub async fn topic(&self, name: &str) -> Topic {
         let spec = |name| TopicSpec { shards: 1, retention: Duration::MAX, ..TopicSpec::new(name) };
         let topic = async {
-            let there = self.mill.topics().await?.into_iter().find(|topic| topic.name.base() == name);
+            let there = self.mill.admin().topics().await?.into_iter().find(|topic| topic.name.base() == name);
             match there {
                 Some(topic) => Ok(topic),
                 None => self.mill.create_topic_with(&spec(name.parse()?)).await,
             }
         };
-        sure(topic.await)
+        unwrap_or_panic(topic.await)
     }
 
-    /// Pushes a message, to a topic that is created if it is not there.
+    /// Pushes a message, and creates the topic if it does not exist.
     pub async fn push(&self, topic: &str, message: impl Into<Push>) -> MessageId {
         self.topic(topic).await;
-        sure(self.mill.push(topic, message).await)
+        unwrap_or_panic(self.mill.push(topic, message).await)
     }
 
-    /// All messages that were pushed to a topic, in the order of pushing, whether they are due, done, or neither.
+    /// Returns all messages that were pushed to a topic, in the order of pushing, due or not, done or not.
     pub async fn pushed(&self, topic: &str) -> Vec<Message> {
         let topic = self.topic(topic).await;
-        let mut messages = sure(self.memory.all(&topic));
+        let mut messages = unwrap_or_panic(self.memory.all(&topic));
         messages.sort_by_key(|message| (message.created, message.id));
         messages
     }
 
-    /// Panics, and says what was pushed, unless a message was pushed to this topic that is as wanted.
+    /// Panics, and lists what was pushed, unless a message on the topic fulfils `wanted`.
     #[track_caller]
     pub fn assert_pushed(&self, topic: &str, wanted: impl Fn(&Message) -> bool) -> impl Future<Output = ()> {
         let here = Location::caller();
         async move {
             let pushed = self.pushed(topic).await;
             if !pushed.iter().any(wanted) {
-                panic!("{here}: no message on {topic} is as wanted; {}", shown(&pushed));
+                panic!("{here}: no message on {topic} is as wanted; {}", describe(&pushed));
             }
         }
     }
 
-    /// Panics, and says what was pushed, if a message was pushed to this topic that is as described.
+    /// Panics, and lists the messages, if any message on the topic fulfils `unwanted`.
     #[track_caller]
     pub fn assert_not_pushed(
         &self,
@@ -237,44 +237,44 @@ impl TestMill {
             let pushed = self.pushed(topic).await;
             let found: Vec<Message> = pushed.iter().filter(|message| unwanted(message)).cloned().collect();
             if !found.is_empty() {
-                panic!("{here}: there must be no such message on {topic}; {}", shown(&found));
+                panic!("{here}: there must be no such message on {topic}; {}", describe(&found));
             }
         }
     }
 
-    /// The dead letters of a topic's group `default`, oldest first.
+    /// Lists the dead letters of a topic's group `default`, oldest first.
     pub async fn dead(&self, topic: &str) -> Vec<DeadLetter> {
         self.dead_in(topic, "default").await
     }
 
-    /// The dead letters of a group of a topic, oldest first.
+    /// Lists the dead letters of a group, oldest first. A group that has had no worker yet has none.
     pub async fn dead_in(&self, topic: &str, group: &str) -> Vec<DeadLetter> {
         self.topic(topic).await;
-        match self.mill.dead_letters(topic, group).await {
-            // No worker of this group was started yet.
+        match self.mill.admin().dead_letters(topic, group).await {
+            // The group has had no worker yet.
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            letters => sure(sure(letters).list(usize::MAX).await),
+            letters => unwrap_or_panic(unwrap_or_panic(letters).list(usize::MAX).await),
         }
     }
 
     // ── working ──
 
-    /// Works everything of a topic that can be done now, one message after another, and says what was done.
+    /// Handles all messages of a topic that are due now, one after another, and returns the counts.
     ///
-    /// What is not due, retries included, is left for another time: [`advance`](TestMill::advance), then drain again.
+    /// Messages that are not due, retries included, stay: [`advance`](TestMill::advance), then drain again.
     pub async fn drain<Args>(&self, topic: &str, handler: impl IntoHandler<Args>) -> Counts {
         self.topic(topic).await;
-        self.drain_with(self.mill.worker(topic).slots(1), handler).await
+        self.drain_with(self.mill.worker(topic).concurrency(1), handler).await
     }
 
-    /// Works everything that a worker with these settings can do now, and says what was done. The builder must be one of
-    /// this kit's store, and its topics must be there.
+    /// Handles everything that a worker with these settings can do now, and returns the counts. The builder
+    /// must be of this kit's store, and its topics must exist.
     ///
-    /// In an ordered group a failed message waits in the hand of its worker, and begins to wait anew in the hand of the
-    /// next one: to see it tried again, start a worker of your own.
+    /// In an ordered group a failed message waits in its worker's claim, and the wait starts anew with the
+    /// next worker. To see it retried, start a worker of your own.
     pub async fn drain_with<Args>(&self, builder: WorkerBuilder, handler: impl IntoHandler<Args>) -> Counts {
         self.promote().await;
-        let worker = sure(self.pass_until(builder.start(handler), || false).await);
+        let worker = unwrap_or_panic(self.pass_until(builder.start(handler), || false).await);
         let runs = || worker.state().busy > 0;
         let mut seen = (0, self.clock.now());
         let drained = async {
@@ -293,16 +293,16 @@ impl TestMill {
         self.pass_until(worker.stop(), runs).await
     }
 
-    /// Makes readable what is due, so that a worker need not wait for the one that does it for all.
+    /// Promotes the messages that are due, so that the worker need not wait for maintenance.
     async fn promote(&self) {
-        for topic in sure(self.mill.log().topics().await) {
-            sure(self.mill.log().promote(&topic, self.now(), usize::MAX).await);
+        for topic in unwrap_or_panic(self.mill.store().log().topics().await) {
+            unwrap_or_panic(self.mill.store().log().promote(&topic, self.now(), usize::MAX).await);
         }
     }
 
     // ── time ──
 
-    /// Lets time pass. Everything whose time comes meanwhile has its turn at its time, in that order.
+    /// Lets time pass. All tasks that wait for a time in between run at that time, in order.
     pub async fn advance(&self, duration: Duration) {
         let end = self.clock.now() + duration;
         loop {
@@ -316,14 +316,14 @@ impl TestMill {
         }
     }
 
-    /// Waits for a future, and lets time pass in small steps while tasks wait for nothing but the clock.
+    /// Waits for a future, and lets test time pass in small steps while all tasks wait.
     ///
-    /// No more test time passes than real time: a handler may wait for something real.
+    /// Test time passes no faster than real time, because a handler may wait for something real.
     pub async fn wait_for<T>(&self, future: impl Future<Output = T>) -> T {
         self.pass_until(future, || true).await
     }
 
-    /// Waits for a future. Time passes no faster than in real life while `may_be_real`: something real is waited for.
+    /// Waits for a future. While `may_be_real` returns true, test time passes no faster than real time.
     async fn pass_until<T>(&self, future: impl Future<Output = T>, may_be_real: impl Fn() -> bool) -> T {
         let mut future = pin!(future);
         loop {
@@ -332,7 +332,7 @@ impl TestMill {
             if let Poll::Ready(value) = polled {
                 return value;
             }
-            // Something may have been woken by the poll itself.
+            // The poll itself may have woken tasks.
             if !self.tasks.all_wait() {
                 continue;
             }
@@ -352,10 +352,10 @@ impl TestMill {
         while !self.tasks.all_wait() {
             turns += 1;
             if turns % TURNS == 0 {
-                // One is busy on another thread.
+                // A task is busy on another thread.
                 SystemClock.sleep(REAL_WAIT).await;
             } else {
-                breathe().await;
+                yield_now().await;
             }
         }
     }
@@ -374,17 +374,17 @@ impl Deref for TestMill {
     }
 }
 
-/// The value, or the end of the test.
+/// Returns the value, or fails the test.
 #[track_caller]
-fn sure<T>(result: Result<T>) -> T {
+fn unwrap_or_panic<T>(result: Result<T>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Messages as a person wants to see them when a test fails.
-fn shown(messages: &[Message]) -> String {
+/// Describes messages for the text of a failed assertion.
+fn describe(messages: &[Message]) -> String {
     let mut text = match messages.len() {
         0 => return "nothing was pushed".to_owned(),
         count => format!("of these there are {count}:"),
@@ -405,11 +405,11 @@ fn shown(messages: &[Message]) -> String {
     text
 }
 
-/// Chance that is the same in every run: a counter, mixed (SplitMix64).
-struct SeededDice(AtomicU64);
+/// Random numbers that are the same in every run: a mixed counter (SplitMix64).
+struct SeededRng(AtomicU64);
 
-impl Dice for SeededDice {
-    fn roll(&self) -> u64 {
+impl Rng for SeededRng {
+    fn next_u64(&self) -> u64 {
         let mut mixed = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! The tasks of a test, and whether all of them wait: only then may a test's clock move on.
+//! Tracks the tasks of a test. The test clock may move only when all of them wait.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,17 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::future::BoxFuture;
+use sawmill_engine::runtime::{Env, Spawn};
 
-use crate::env::{Env, Spawn};
-
-/// Runs tasks on tokio, and knows how many of them are awake: running, or woken and about to run.
+/// Runs tasks on tokio, and counts the awake ones: running, or woken and about to run.
 #[derive(Clone, Default)]
 pub(super) struct Tasks {
     awake: Arc<AtomicUsize>,
 }
 
 impl Tasks {
-    /// True if every task waits for something outside.
+    /// Returns true if every task waits for something outside.
     pub(super) fn all_wait(&self) -> bool {
         self.awake.load(Ordering::SeqCst) == 0
     }
@@ -25,58 +24,58 @@ impl Tasks {
 impl Spawn for Tasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.awake.fetch_add(1, Ordering::SeqCst);
-        let alarm = Alarm {
+        let waker = TaskWaker {
             awake: self.awake.clone(),
-            state: Mutex::new(State { awake: true, again: false, waker: None }),
+            state: Mutex::new(State { awake: true, woken: false, runtime_waker: None }),
         };
-        Env::system().spawn(Task { task: Some(task), alarm: Arc::new(alarm) });
+        Env::system().spawn(Task { task: Some(task), waker: Arc::new(waker) });
     }
 }
 
 struct Task {
     task: Option<BoxFuture<'static, ()>>,
-    alarm: Arc<Alarm>,
+    waker: Arc<TaskWaker>,
 }
 
-/// What wakes a task, and knows whether it is awake.
-struct Alarm {
+/// Wakes a task, and keeps whether it is awake.
+struct TaskWaker {
     awake: Arc<AtomicUsize>,
     state: Mutex<State>,
 }
 
 struct State {
     awake: bool,
-    /// Woken since it was last polled.
-    again: bool,
-    /// What wakes it on the runtime.
-    waker: Option<Waker>,
+    /// Woken since the last poll.
+    woken: bool,
+    /// Wakes the task on the runtime.
+    runtime_waker: Option<Waker>,
 }
 
-impl Alarm {
+impl TaskWaker {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn rouse(&self, state: &mut State) {
+    fn mark_awake(&self, state: &mut State) {
         if !std::mem::replace(&mut state.awake, true) {
             self.awake.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    fn lull(&self, state: &mut State) {
+    fn mark_waiting(&self, state: &mut State) {
         if std::mem::replace(&mut state.awake, false) {
             self.awake.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
 
-impl Wake for Alarm {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         let waker = {
             let mut state = self.state();
-            let Some(waker) = state.waker.clone() else { return };
-            state.again = true;
-            self.rouse(&mut state);
+            let Some(waker) = state.runtime_waker.clone() else { return };
+            state.woken = true;
+            self.mark_awake(&mut state);
             waker
         };
         waker.wake();
@@ -87,19 +86,19 @@ impl Future for Task {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let alarm = self.alarm.clone();
+        let task_waker = self.waker.clone();
         {
-            let mut state = alarm.state();
-            (state.again, state.waker) = (false, Some(context.waker().clone()));
-            alarm.rouse(&mut state);
+            let mut state = task_waker.state();
+            (state.woken, state.runtime_waker) = (false, Some(context.waker().clone()));
+            task_waker.mark_awake(&mut state);
         }
-        let waker = Waker::from(alarm.clone());
+        let waker = Waker::from(task_waker.clone());
         let task = self.task.as_mut();
         let polled =
             task.map_or(Poll::Ready(()), |task| task.as_mut().poll(&mut Context::from_waker(&waker)));
-        let mut state = alarm.state();
-        if polled.is_pending() && !state.again {
-            alarm.lull(&mut state);
+        let mut state = task_waker.state();
+        if polled.is_pending() && !state.woken {
+            task_waker.mark_waiting(&mut state);
         }
         polled
     }
@@ -107,19 +106,21 @@ impl Future for Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        // What it held may wake others: it is dropped while this one still counts as awake.
+        // Dropping the task may wake others, so drop it while it still counts as awake.
         self.task = None;
-        let mut state = self.alarm.state();
-        state.waker = None;
-        self.alarm.lull(&mut state);
+        let mut state = self.waker.state();
+        state.runtime_waker = None;
+        self.waker.mark_waiting(&mut state);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::clock::{Clock, SystemClock};
     use std::time::Duration;
+
+    use sawmill_engine::runtime::{Clock, SystemClock};
+
+    use super::*;
 
     async fn eventually_wait(tasks: &Tasks) {
         while !tasks.all_wait() {
@@ -141,10 +142,10 @@ mod tests {
         eventually_wait(&tasks).await;
         tasks.spawn(Box::pin(async {
             for _ in 0..100 {
-                crate::env::breathe().await;
+                sawmill_engine::runtime::yield_now().await;
             }
         }));
-        crate::env::breathe().await;
+        sawmill_engine::runtime::yield_now().await;
         assert!(!tasks.all_wait(), "it has woken itself");
         eventually_wait(&tasks).await;
     }

@@ -1,24 +1,30 @@
 //! The journal: which messages an at-most-once worker has started, on its machine's own disk.
 //!
-//! Under at-most-once nobody can know what a dead worker had started of its claims, so all that is not done is lost. A worker
-//! with a journal writes a line before each start. When it crashes and is started again with the same file, it takes over what
-//! its former life had claimed, runs what was never started, and gives up only what was.
+//! Under at-most-once no other worker can know which messages of its claims a dead worker had started, so all
+//! unfinished ones are lost. A worker with a journal writes a line before each start. When it crashes and is
+//! started again with the same file, it takes over the claims of its previous run, runs messages that were
+//! never started, and gives up only those that were.
 //!
 //! Why nothing is started twice:
-//! - *A message starts only after its line is written.* If the line cannot be written, the worker stops, and the message is as
-//!   untouched as before. The line is not synced: what was written outlives the process, not the machine. So a journal counts
-//!   only as long as the machine has not been restarted since, which the system's boot id tells.
-//! - *The former life can start nothing more.* It held the file's lock as long as it lived, dead or frozen, and a worker that
-//!   has let go of its journal finds it closed. Whoever holds the lock now may therefore speak for it, without waiting for a TTL.
-//! - *What is known goes into the ledger with the claim.* One write makes the claim the new worker's and says which of its
-//!   messages were started; see [`ShardState::recover`](crate::shard::ShardState::recover). From then on nobody needs the old
-//!   lines: not if the claim is given back, not if this worker dies too. If another worker was faster, all is lost as ever.
-//! - *The file names the workers that it speaks for, and of these it has every line that matters.* One that was declared dead
-//!   while its process lived on is not among them: it may have been in the middle of a start.
+//! - *A message starts only after its line is written.* If the line cannot be written, the worker stops, and
+//!   the message stays untouched. The line is not synced: it survives the end of the process but not of the
+//!   machine. So a journal counts only as long as the machine has not been restarted since, which the
+//!   system's boot id shows.
+//! - *The previous run can start nothing more.* Its process held the file's lock until it ended, even while
+//!   frozen, and a worker that has closed its journal starts nothing. The holder of the lock may therefore
+//!   act for the previous run without waiting for a TTL.
+//! - *The journal's knowledge goes into the ledger with the claim.* One write makes the claim the new
+//!   worker's and records which of its messages were started; see
+//!   [`ShardState::recover`](sawmill_engine::model::ShardState::recover). From then on the old lines are not
+//!   needed: not if the claim is given back, and not if this worker dies too. If another worker was faster,
+//!   the messages are lost as without a journal.
+//! - *The file names the workers whose claims can be recovered, and has every line of theirs that matters.* A
+//!   worker that was declared dead while its process lived on is not among them: it may have been in the
+//!   middle of a start.
 //!
-//! A journal is two files in turn, so that it does not grow for ever. When one is long enough, lines go to the other, which is
-//! emptied first; and that must wait until every claim is closed that was open when it was written to last. The lock is on
-//! the first, which stays in its place.
+//! A journal uses two files in turn, so that it does not grow for ever. When one is long enough, lines go to
+//! the other, which is emptied first. That must wait until every claim is closed that was open when the other
+//! was last written to. The lock is on the first file, which is never replaced.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -26,23 +32,23 @@ use std::io::{self, ErrorKind as IoErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::item::Ticket;
-use crate::claim::WorkerId;
-use crate::error::{Error, ErrorKind, Result};
-use crate::message::MessageId;
-use crate::topic::{GroupName, Topic};
+use sawmill_engine::model::{GroupName, MessageId, Topic, WorkerId};
+use sawmill_engine::{Error, ErrorKind, Result};
 
-/// What every file of a journal begins with.
+use crate::worker::inflight::message::Ticket;
+
+/// The first word of every file of a journal.
 const MAGIC: &str = "sawmill-journal-1";
-/// How lines begin: a message that was about to start; and the workers whose claims can be recovered, all of them each time.
+/// The first words of lines: for a message that was about to start, and for the complete list of workers
+/// whose claims can be recovered.
 const STARTED: &str = "started";
 const WORKERS: &str = "workers";
-/// How long a file may get before the other is used.
+/// The length in bytes from which on the other file is used.
 const LONG: u64 = 1 << 20;
-/// Where Linux says which start of the machine this is.
+/// The file in which Linux identifies this start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Which start of the machine this is.
+/// Identifies this start of the machine.
 pub(super) fn boot_id() -> Result<String> {
     let read = std::fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned());
     match read {
@@ -57,44 +63,46 @@ pub(super) fn boot_id() -> Result<String> {
     }
 }
 
-/// What a former life of the worker has left: whose claims can be recovered, and what they had started.
+/// The previous run of the worker: the workers whose claims can be recovered, and the messages they had
+/// started.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Past {
+pub(super) struct PreviousRun {
     pub(super) workers: BTreeSet<WorkerId>,
-    /// Messages by their ids, and in which reading of their shard.
+    /// The ids of messages, each with the pass over its shard in which it was started.
     pub(super) started: BTreeSet<(MessageId, u32)>,
 }
 
 /// The journal of one running worker.
 pub(super) struct Journal {
     path: PathBuf,
-    /// What its files say of themselves after their number: the machine's start, the group, the topics.
+    /// The end of the first line of its files: the machine's start, the group, the topics.
     about: String,
     open: Mutex<Option<Open>>,
 }
 
 /// The files, as long as this worker may write to them.
 struct Open {
-    /// The first is always there.
+    /// The first always exists.
     files: [Option<File>; 2],
-    /// Which of them is written to, which number it has, and how long it is.
+    /// The index of the file that is written to, its number and its length.
     current: usize,
     number: u64,
     length: u64,
-    /// How long it may get before the other is used.
+    /// The length from which on the other file is used.
     most: u64,
-    /// The other one is needed as long as claims up to this ticket are in hand.
+    /// The other file is needed as long as claims up to this ticket are in hand.
     needed_for: Ticket,
     me: Option<WorkerId>,
-    /// What is still to be recovered.
-    past: Option<Arc<Past>>,
-    /// A line could not be written: there will be no other.
+    /// The previous run, until it is recovered.
+    previous: Option<Arc<PreviousRun>>,
+    /// A line could not be written: no more are written.
     broken: bool,
 }
 
 impl Journal {
-    /// Opens the journal at this path for a worker of this group and these topics, and reads what a former life has left.
-    pub(super) fn open(path: &Path, group: &GroupName, topics: &[Topic], boot: &str) -> Result<Self> {
+    /// Opens the journal at this path for a worker of this group and these topics, and reads its previous
+    /// run.
+    pub(super) fn open(path: &Path, group: &GroupName, topics: &[Arc<Topic>], boot: &str) -> Result<Self> {
         let mut topics: Vec<String> =
             topics.iter().map(|topic| format!("{}:{}", topic.name, topic.uid)).collect();
         topics.sort();
@@ -111,26 +119,27 @@ impl Journal {
             }
         }
         if damaged {
-            // Lines may be missing: nothing can be told from those that are there.
+            // Lines may be missing, so the others prove nothing.
             parts.clear();
         }
         parts.sort_by_key(|(_, part)| part.number);
         let last = parts.last().map(|(index, part)| (*index, part.number, part.length));
         let (current, number, length) = last.unwrap_or_default();
-        let past = Past::of(parts.into_iter().map(|(_, part)| part)).map(Arc::new);
+        let previous = PreviousRun::of(parts.into_iter().map(|(_, part)| part)).map(Arc::new);
         let (me, most, needed_for, broken) = (None, LONG, 0, false);
-        let mut open = Open { files, current, number, length, most, needed_for, me, past, broken };
+        let mut open = Open { files, current, number, length, most, needed_for, me, previous, broken };
         let ready = match last {
-            // A line that was never finished is cut off: what follows must not be read as its end.
+            // An unfinished line is cut off: the next line must not be read as its end.
             Some(_) => open.cut(),
             None => open.empty().and_then(|()| open.begin(0, &journal.about)),
         };
-        ready.map_err(|error| journal.trouble("cannot be written", error))?;
+        ready.map_err(|error| journal.io_error("cannot be written", error))?;
         *journal.lock() = Some(open);
         Ok(journal)
     }
 
-    /// Names the worker whose starts are written from now on. Before it is a member of its group.
+    /// Names the worker whose starts are written from now on. Must be called before it becomes a member of
+    /// its group.
     pub(super) fn join(&self, me: &WorkerId) -> Result<()> {
         self.write(|open| {
             open.me = Some(me.clone());
@@ -138,7 +147,7 @@ impl Journal {
         })
     }
 
-    /// Says that these messages are about to start. An error means that they must not.
+    /// Writes that these messages are about to start. After an error they must not start.
     pub(super) fn started(&self, messages: impl Iterator<Item = (MessageId, u32)>) -> Result<()> {
         self.write(|_| messages.map(|(id, pass)| format!("{STARTED} {id} {pass}\n")).collect())
     }
@@ -151,29 +160,29 @@ impl Journal {
         })?;
         let lines = lines(open);
         open.append(&lines)
-            .map_err(|error| self.trouble("cannot be written, and without that no message may start", error))
+            .map_err(|error| self.io_error("cannot be written, and without that no message may start", error))
     }
 
-    /// What a former life has left, until it is recovered.
-    pub(super) fn past(&self) -> Option<Arc<Past>> {
-        self.lock().as_ref().and_then(|open| open.past.clone())
+    /// Returns the previous run until it is recovered.
+    pub(super) fn previous(&self) -> Option<Arc<PreviousRun>> {
+        self.lock().as_ref().and_then(|open| open.previous.clone())
     }
 
-    /// Nothing is left of what a former life had claimed.
+    /// Notes that no claim of the previous run is left.
     pub(super) fn recovered(&self) {
         if let Some(open) = &mut *self.lock() {
-            open.past = None;
+            open.previous = None;
         }
     }
 
-    /// Goes on in the other file if this one is long and nobody needs the other any more. To be called by who takes claims in
-    /// hand, with the oldest ticket in hand and the last one given.
+    /// Switches to the other file if this one is long and the other is no longer needed. Called by the task
+    /// that takes claims in hand, with the oldest ticket in hand and the last one issued.
     pub(super) fn tidy(&self, oldest: Option<Ticket>, last: Ticket) {
         let mut open = self.lock();
         let Some(open) = open.as_mut().filter(|open| open.length >= open.most && !open.broken) else {
             return;
         };
-        let is_needed = open.past.is_some() || oldest.is_some_and(|oldest| oldest <= open.needed_for);
+        let is_needed = open.previous.is_some() || oldest.is_some_and(|oldest| oldest <= open.needed_for);
         if is_needed {
             return;
         }
@@ -182,26 +191,26 @@ impl Journal {
             Some(_) => Ok(()),
             None => self.file(other).map(|file| open.files[other] = Some(file)),
         };
-        let trouble = |error| self.trouble("cannot be made shorter", error);
-        match begun.and_then(|()| open.begin(other, &self.about).map_err(trouble)) {
+        let io_error = |error| self.io_error("cannot be made shorter", error);
+        match begun.and_then(|()| open.begin(other, &self.about).map_err(io_error)) {
             Ok(()) => open.needed_for = last,
             Err(error) => {
-                // It goes on growing, which is no harm for a while.
+                // The file goes on growing, which does no harm for a while.
                 tracing::warn!(%error, "the journal keeps growing for now");
                 open.most = open.length.saturating_mul(2);
             }
         }
     }
 
-    /// Everything that was claimed is closed or given back: there is nothing to be known any more.
+    /// Empties the journal, unless there is still something to recover. Every claim is closed or given back.
     pub(super) fn finish(&self) {
-        if let Some(open) = self.lock().as_mut().filter(|open| open.past.is_none()) {
-            // If that fails, the next life finds that it has nothing to recover.
+        if let Some(open) = self.lock().as_mut().filter(|open| open.previous.is_none()) {
+            // If this fails, the next run finds no claims to recover.
             let _ = open.empty();
         }
     }
 
-    /// Lets go of the files. Nothing can be started after this.
+    /// Closes the files. Nothing can be started after this.
     pub(super) fn close(&self) {
         *self.lock() = None;
     }
@@ -226,7 +235,7 @@ impl Journal {
                 IoErrorKind::NotFound => "cannot be created: the folder it is in must be there",
                 _ => "cannot be opened",
             };
-            self.trouble(what, error)
+            self.io_error(what, error)
         })?;
         if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
             let what = format!("journal {} is not a plain file: name one", self.path.display());
@@ -234,7 +243,7 @@ impl Journal {
         }
         match file.try_lock() {
             Ok(()) => Ok(file),
-            Err(TryLockError::Error(error)) => Err(self.trouble("cannot be locked", error)),
+            Err(TryLockError::Error(error)) => Err(self.io_error("cannot be locked", error)),
             Err(TryLockError::WouldBlock) => {
                 let path = self.path.display();
                 Err(Error::new(
@@ -245,17 +254,18 @@ impl Journal {
         }
     }
 
-    /// What a file says. One that is not a journal, or another's, is an error, and stays as it is.
+    /// Reads a file. A file that is not a journal, or has the claims of another group or topics, is an error
+    /// and is not changed.
     fn read(&self, index: usize, mut file: &File) -> Result<Content> {
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|error| self.trouble("cannot be read", error))?;
+        file.read_to_end(&mut bytes).map_err(|error| self.io_error("cannot be read", error))?;
         let path = self.path_of(index);
         let path = path.display();
         if !bytes.contains(&b'\n') && MAGIC.as_bytes().starts_with(&bytes[..bytes.len().min(MAGIC.len())]) {
-            // Not even its first line was finished, so that nothing was started under it.
+            // Not even the first line was finished, so nothing was started under it.
             return Ok(Content::Nothing);
         }
-        // A last line that was not finished belongs to a start that never was.
+        // An unfinished last line belongs to a start that did not happen.
         let length = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let text = String::from_utf8_lossy(&bytes[..length]);
         let (header, lines) = text.split_once('\n').unwrap_or_default();
@@ -285,7 +295,7 @@ impl Journal {
         }
     }
 
-    fn trouble(&self, what: &str, error: std::io::Error) -> Error {
+    fn io_error(&self, what: &str, error: std::io::Error) -> Error {
         let kind = match error.kind() {
             IoErrorKind::StorageFull | IoErrorKind::QuotaExceeded => ErrorKind::Full,
             IoErrorKind::NotFound | IoErrorKind::IsADirectory | IoErrorKind::PermissionDenied => {
@@ -302,7 +312,7 @@ fn first_word(text: &str) -> Option<&str> {
 }
 
 impl Open {
-    /// Adds lines to the current file: all of them, or none, and then never any again.
+    /// Adds lines to the current file: all or none. After a failure no more are ever added.
     fn append(&mut self, lines: &str) -> io::Result<()> {
         let Some(mut file) = self.files[self.current].as_ref() else { return Ok(()) };
         match file.write_all(lines.as_bytes()) {
@@ -312,14 +322,14 @@ impl Open {
             }
             Err(error) => {
                 self.broken = true;
-                // What did get there would speak of messages that are not started.
+                // Lines that were written in part would name messages that are not started.
                 let _ = self.cut();
                 Err(error)
             }
         }
     }
 
-    /// Cuts off what is not a finished line of the current file.
+    /// Cuts off an unfinished line at the end of the current file.
     fn cut(&self) -> io::Result<()> {
         self.files[self.current].as_ref().map_or(Ok(()), |file| file.set_len(self.length))
     }
@@ -328,7 +338,7 @@ impl Open {
         self.files.iter().flatten().try_for_each(|file| file.set_len(0))
     }
 
-    /// Begins one of the files anew, and goes on there.
+    /// Starts one of the files over and switches to it.
     fn begin(&mut self, index: usize, about: &str) -> io::Result<()> {
         let Some(mut file) = self.files[index].as_ref() else { return Ok(()) };
         let number = self.number + 1;
@@ -339,28 +349,28 @@ impl Open {
         Ok(())
     }
 
-    /// The line that names the workers whose claims can be recovered by what the journal says.
+    /// Makes the line that names the workers whose claims can be recovered.
     fn workers(&self) -> String {
-        let past = self.past.iter().flat_map(|past| &past.workers);
-        let names: String = past.chain(&self.me).map(|worker| format!(" {worker}")).collect();
+        let previous = self.previous.iter().flat_map(|previous| &previous.workers);
+        let names: String = previous.chain(&self.me).map(|worker| format!(" {worker}")).collect();
         if names.is_empty() { names } else { format!("{WORKERS}{names}\n") }
     }
 }
 
-/// What one of the files says.
+/// The content of one of the files.
 enum Content {
     /// Nothing that counts.
     Nothing,
     Part(Part),
-    /// It cannot be told what it said.
+    /// The file has lines that cannot be read.
     Damaged,
 }
 
 struct Part {
     number: u64,
-    /// How much of it is finished lines.
+    /// The length of its finished lines.
     length: u64,
-    /// The last that were named.
+    /// The list of workers that was written last.
     workers: Option<BTreeSet<WorkerId>>,
     started: Vec<(MessageId, u32)>,
 }
@@ -382,15 +392,15 @@ impl Part {
     }
 }
 
-impl Past {
-    /// What these parts say together, in the order in which they were written; nothing if they speak for nobody.
+impl PreviousRun {
+    /// Combines these parts, given in the order in which they were written. `None` if they name no workers.
     fn of(parts: impl Iterator<Item = Part>) -> Option<Self> {
-        let mut past = Self::default();
+        let mut previous = Self::default();
         for part in parts {
-            past.workers = part.workers.unwrap_or(past.workers);
-            past.started.extend(part.started);
+            previous.workers = part.workers.unwrap_or(previous.workers);
+            previous.started.extend(part.started);
         }
-        (!past.workers.is_empty()).then_some(past)
+        (!previous.workers.is_empty()).then_some(previous)
     }
 }
 

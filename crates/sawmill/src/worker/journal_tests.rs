@@ -1,13 +1,13 @@
-//! What is written is read back, and what cannot be trusted is not.
+//! A journal is read back as it was written, and does not count where it cannot be trusted.
 
+use sawmill_engine::model::TopicSpec;
 use tempfile::TempDir;
 
 use super::*;
-use crate::topic::TopicSpec;
 
 const BOOT: &str = "boot-1";
 
-/// A place for journals.
+/// A folder for a journal.
 struct Place(TempDir);
 
 impl Place {
@@ -22,7 +22,7 @@ impl Place {
     fn open_as(&self, group: &str, boot: &str) -> Result<Journal> {
         let TopicSpec { name, shards, retention, drops_unread } = TopicSpec::new("orders".parse().unwrap());
         let topic = Topic { name, uid: "t1".to_owned(), shards, retention, drops_unread };
-        Journal::open(&self.path(), &group.parse().unwrap(), &[topic], boot)
+        Journal::open(&self.path(), &group.parse().unwrap(), &[Arc::new(topic)], boot)
     }
 
     fn open(&self) -> Result<Journal> {
@@ -33,21 +33,21 @@ impl Place {
         std::fs::read_to_string(self.path()).unwrap()
     }
 
-    /// Adds to the file, past the journal.
-    fn scribble(&self, bytes: &[u8]) {
+    /// Appends to the file without the journal.
+    fn append(&self, bytes: &[u8]) {
         let mut file = OpenOptions::new().append(true).create(true).open(self.path()).unwrap();
         file.write_all(bytes).unwrap();
     }
 
-    /// What a next life would find.
-    fn past(&self) -> Option<Past> {
-        let past = self.open().unwrap().past();
-        past.map(|past| Arc::into_inner(past).unwrap())
+    /// Returns what the next run would find.
+    fn previous(&self) -> Option<PreviousRun> {
+        let previous = self.open().unwrap().previous();
+        previous.map(|previous| Arc::into_inner(previous).unwrap())
     }
 }
 
 impl Journal {
-    /// From now on nothing can be written.
+    /// Makes every further write fail.
     pub(in super::super) fn spoil(&self) {
         let read_only = File::open(&self.path).unwrap();
         let mut open = self.lock();
@@ -64,12 +64,15 @@ fn worker(name: &str) -> WorkerId {
     WorkerId::new(name)
 }
 
-fn past(workers: &[&str], started: impl IntoIterator<Item = u128>) -> Option<Past> {
+fn previous(workers: &[&str], started: impl IntoIterator<Item = u128>) -> Option<PreviousRun> {
     let workers = workers.iter().map(|name| worker(name)).collect();
-    Some(Past { workers, started: started.into_iter().map(|id| (MessageId::from_u128(id), 0)).collect() })
+    Some(PreviousRun {
+        workers,
+        started: started.into_iter().map(|id| (MessageId::from_u128(id), 0)).collect(),
+    })
 }
 
-/// A worker that has started these and was killed.
+/// Writes the journal of a worker that has started these messages and was killed.
 fn crashed(place: &Place, name: &str, ids: impl IntoIterator<Item = u128>) {
     let journal = place.open().unwrap();
     journal.join(&worker(name)).unwrap();
@@ -79,12 +82,12 @@ fn crashed(place: &Place, name: &str, ids: impl IntoIterator<Item = u128>) {
 #[test]
 fn what_was_started_is_read_back_in_the_next_life_and_the_one_after() {
     let place = Place::new();
-    assert_eq!(place.past(), None);
+    assert_eq!(place.previous(), None);
     crashed(&place, "a", [1, 2]);
-    assert_eq!(place.past(), past(&["a"], [1, 2]));
-    // It dies again before it has recovered anything.
+    assert_eq!(place.previous(), previous(&["a"], [1, 2]));
+    // The next run dies before it has recovered anything.
     crashed(&place, "b", [3]);
-    assert_eq!(place.past(), past(&["a", "b"], [1, 2, 3]));
+    assert_eq!(place.previous(), previous(&["a", "b"], [1, 2, 3]));
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn a_message_that_is_read_again_after_a_seek_is_another_start() {
     journal.join(&worker("a")).unwrap();
     journal.started([(MessageId::from_u128(7), 2)].into_iter()).unwrap();
     drop(journal);
-    let found = place.past().unwrap();
+    let found = place.previous().unwrap();
     assert_eq!(found.started, [(MessageId::from_u128(7), 2)].into());
 }
 
@@ -115,14 +118,14 @@ fn a_torn_last_line_is_a_start_that_never_was() {
     let place = Place::new();
     crashed(&place, "a", [1, 2]);
     let whole = place.text();
-    place.scribble(b"started 0000000000000000000");
-    assert_eq!(place.past(), past(&["a"], [1, 2]));
+    place.append(b"started 0000000000000000000");
+    assert_eq!(place.previous(), previous(&["a"], [1, 2]));
     assert_eq!(place.text(), whole, "what follows is not read as its end");
-    // Also if it is the first line, of a file that was just created.
+    // The same holds for the first line of a file that was just created.
     for length in 0..20 {
         let place = Place::new();
-        place.scribble(&whole.as_bytes()[..length]);
-        assert_eq!(place.past(), None);
+        place.append(&whole.as_bytes()[..length]);
+        assert_eq!(place.previous(), None);
     }
 }
 
@@ -131,11 +134,11 @@ fn a_damaged_journal_does_not_count_at_all() {
     for damage in [&b"started 0000\n"[..], &[0; 512], b"\n", b"wrokers a\n", b"\xff\xfe started\n"] {
         let place = Place::new();
         crashed(&place, "a", [1]);
-        place.scribble(damage);
-        place.scribble(format!("started {} 0\n", MessageId::from_u128(2)).as_bytes());
-        assert_eq!(place.past(), None, "{damage:?}");
+        place.append(damage);
+        place.append(format!("started {} 0\n", MessageId::from_u128(2)).as_bytes());
+        assert_eq!(place.previous(), None, "{damage:?}");
         crashed(&place, "b", [3]);
-        assert_eq!(place.past(), past(&["b"], [3]), "it begins anew");
+        assert_eq!(place.previous(), previous(&["b"], [3]), "it begins anew");
     }
 }
 
@@ -143,8 +146,8 @@ fn a_damaged_journal_does_not_count_at_all() {
 fn it_does_not_count_when_the_machine_was_restarted() {
     let place = Place::new();
     crashed(&place, "a", [1]);
-    assert_eq!(place.open_as("default", "boot-2").unwrap().past(), None);
-    assert_eq!(place.past(), None, "nor ever after");
+    assert_eq!(place.open_as("default", "boot-2").unwrap().previous(), None);
+    assert_eq!(place.previous(), None, "nor ever after");
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn a_file_that_is_not_a_journal_is_left_alone() {
         ["my diary", "my diary\n", "sawmill-journal-9 1 boot-1 default orders:t1\n", "\u{fffd}\n\n"]
     {
         let place = Place::new();
-        place.scribble(content.as_bytes());
+        place.append(content.as_bytes());
         let error = place.open().err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{content}");
         assert!(error.to_string().contains("orders.journal"), "{error}");
@@ -177,14 +180,14 @@ fn another_group_must_not_forget_what_a_crashed_one_knows() {
     crashed(&place, "a", [1]);
     let error = place.open_as("other", BOOT).err().unwrap();
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("another group"), "{error}");
-    assert_eq!(place.past(), past(&["a"], [1]));
-    // One that has ended well has nothing to know.
+    assert_eq!(place.previous(), previous(&["a"], [1]));
+    // After a clean end the journal has nothing to keep.
     let journal = place.open().unwrap();
     journal.join(&worker("b")).unwrap();
     journal.recovered();
     journal.finish();
     drop(journal);
-    assert_eq!(place.open_as("other", BOOT).unwrap().past(), None);
+    assert_eq!(place.open_as("other", BOOT).unwrap().previous(), None);
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn it_ends_empty_only_if_everything_was_recovered() {
     journal.join(&worker("b")).unwrap();
     journal.finish();
     drop(journal);
-    assert_eq!(place.past(), past(&["a", "b"], [1]));
+    assert_eq!(place.previous(), previous(&["a", "b"], [1]));
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn one_that_was_declared_dead_while_it_lived_is_not_recovered() {
     start(&journal, [1]).unwrap();
     journal.join(&worker("b")).unwrap();
     drop(journal);
-    assert_eq!(place.past().unwrap().workers, [worker("b")].into());
+    assert_eq!(place.previous().unwrap().workers, [worker("b")].into());
 }
 
 #[test]
@@ -218,11 +221,11 @@ fn a_line_that_cannot_be_written_is_the_last() {
     assert!(start(&journal, [1]).is_err());
     assert!(start(&journal, [2]).is_err());
     drop(journal);
-    assert_eq!(place.past(), past(&["a"], []));
+    assert_eq!(place.previous(), previous(&["a"], []));
 }
 
-/// Makes files long at once.
-fn impatient(journal: &Journal) {
+/// Makes the journal switch files at the first chance.
+fn switch_early(journal: &Journal) {
     journal.lock().as_mut().unwrap().most = 1;
 }
 
@@ -230,7 +233,7 @@ fn impatient(journal: &Journal) {
 fn it_goes_on_in_the_other_file_when_nobody_needs_what_is_there() {
     let place = Place::new();
     let journal = place.open().unwrap();
-    impatient(&journal);
+    switch_early(&journal);
     journal.join(&worker("a")).unwrap();
     start(&journal, [1]).unwrap();
     journal.tidy(Some(1), 1);
@@ -239,27 +242,31 @@ fn it_goes_on_in_the_other_file_when_nobody_needs_what_is_there() {
     journal.tidy(Some(1), 2);
     start(&journal, [3]).unwrap();
     drop(journal);
-    assert_eq!(place.past(), past(&["a"], [1, 2, 3]));
+    assert_eq!(place.previous(), previous(&["a"], [1, 2, 3]));
 
     let journal = place.open().unwrap();
-    impatient(&journal);
+    switch_early(&journal);
     journal.join(&worker("b")).unwrap();
     journal.tidy(None, 0);
     drop(journal);
-    assert_eq!(place.past(), past(&["a", "b"], [1, 2, 3]), "nothing is dropped before it is recovered");
+    assert_eq!(
+        place.previous(),
+        previous(&["a", "b"], [1, 2, 3]),
+        "nothing is dropped before it is recovered"
+    );
 
     let journal = place.open().unwrap();
-    impatient(&journal);
+    switch_early(&journal);
     journal.join(&worker("c")).unwrap();
     journal.recovered();
     start(&journal, [4]).unwrap();
     journal.tidy(Some(1), 3);
     start(&journal, [5]).unwrap();
-    // All that was open at the change is closed.
+    // Every claim that was open at the switch is closed.
     journal.tidy(Some(4), 6);
     start(&journal, [6]).unwrap();
     drop(journal);
-    assert_eq!(place.past(), past(&["c"], [5, 6]));
+    assert_eq!(place.previous(), previous(&["c"], [5, 6]));
 }
 
 #[test]

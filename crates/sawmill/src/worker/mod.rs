@@ -1,34 +1,22 @@
 //! The worker: a running member of a group, with a number of slots.
 //!
-//! Four kinds of tasks share one [bench](bench). The *foreman* grabs blocks, adopts what the dead left, and reports progress.
-//! The *slots* run handlers. The *beat* keeps the member entry alive. The *tender* does what one worker does for all.
+//! Four kinds of tasks share what is in flight (`inflight`). The `coordinator` claims blocks, adopts the claims of dead
+//! workers, and reports progress. Slots (`run`) run handlers. The `heartbeat` keeps the member entry alive. `maintenance`
+//! promotes due messages, pushes those of schedules and trims the log; one worker does it for a topic, on behalf of all.
 
-mod batch;
-mod beat;
-mod bench;
-mod bucket;
 mod builder;
-mod decide;
-mod foreman;
-mod gate;
-mod grab;
-mod item;
+mod coordinator;
+mod group_settings;
+mod heartbeat;
+mod inflight;
 mod journal;
-mod line;
-mod look;
-mod name;
-mod news;
-mod pace;
-mod pull;
-mod recover;
-mod report;
+mod maintenance;
+mod outage;
+mod run;
 mod setup;
-mod share;
-mod slot;
-mod tender;
-mod tray;
-mod trouble;
-mod witness;
+mod telemetry;
+mod topic_notifications;
+mod unique_name;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -38,128 +26,130 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::claim::WorkerId;
-use crate::error::{Error, Result};
 use crate::handler::{self, Batch, BatchHandler, Handler, Site};
-use crate::ledger::EntryKey;
-use crate::shard::Rules;
-use crate::topic::{GroupName, Topic, TopicName};
-use bench::Bench;
 pub use builder::WorkerBuilder;
+use inflight::InFlight;
 use journal::Journal;
-pub use pull::{Job, Puller};
+pub use run::{Job, Puller};
+use sawmill_engine::model::{GroupName, Rules, Topic, WorkerId};
+use sawmill_engine::storage::EntryKey;
 
 /// The most messages in one block.
-const GRAB_MOST: usize = 1000;
+const MAX_BLOCK: usize = 1000;
 
 /// How often a message may be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Delivery {
-    /// A message is run until its handler has ended; again if its worker died meanwhile.
+    /// A message runs until its handler has ended, and runs again if its worker died meanwhile.
     #[default]
     AtLeastOnce,
-    /// A message is started once at most. What a dead worker had claimed and not done goes to the dead letters as lost,
-    /// and so does every failure: nothing is tried again unless a person resends it. A worker with a
-    /// [journal](WorkerBuilder::journal) loses only what it had started.
+    /// A message is started at most once. Messages that a dead worker had claimed and not finished become
+    /// dead letters, marked as lost. Failed ones become dead letters too: nothing is retried unless a person
+    /// resends it. A worker with a [journal](WorkerBuilder::journal) loses only what it had started.
     AtMostOnce,
-    /// The handler's own writes and the mark that the message is done commit in one transaction. Needs an engine that
-    /// [can](crate::Capabilities::exactly_once).
+    /// The handler's own writes and the mark that the message is done commit in one transaction. Needs an
+    /// engine that [supports it](sawmill_engine::storage::Capabilities::exactly_once).
     ExactlyOnce,
 }
 
 /// What to do with a message that is out of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
-    /// Put it on the group's dead-letter lane, where a person can look at it, resend it or drop it.
+    /// Put it on the group's dead-letter lane, where a person can inspect, resend or drop it.
     #[default]
     Dead,
-    /// Log it and go on.
+    /// Log an error and drop the message.
     Log,
 }
 
-/// A shard of a topic or of a retry lane, as the worker looks at it.
-struct SourceSpec {
+/// A shard that the worker reads: of a topic or of its retry lane.
+struct ShardSource {
     topic: Arc<Topic>,
     /// Which of the worker's topics it belongs to.
     topic_index: usize,
     shard: u16,
     key: EntryKey,
     rules: Rules,
-    origin: Arc<handler::Source>,
+    origin: Arc<handler::Origin>,
     lanes: Arc<Lanes>,
 }
 
 struct Lanes {
-    retry: Topic,
-    dead: Topic,
+    retry: Arc<Topic>,
+    dead: Arc<Topic>,
 }
 
-/// What is done with the messages.
+/// How messages are handled.
 enum Work {
-    /// A handler runs for each.
+    /// A handler runs for each message.
     Each(Box<dyn Handler>),
-    /// A handler runs for several at once.
+    /// A handler runs for several messages at once.
     Batch(Batch, Box<dyn BatchHandler>),
-    /// The program takes them itself.
+    /// The program pulls messages itself.
     Pull,
 }
 
-/// What the tasks of one worker share.
+/// State that the tasks of one worker share.
 struct Shared {
     builder: WorkerBuilder,
     group: GroupName,
-    sources: Vec<SourceSpec>,
+    sources: Vec<ShardSource>,
     work: Work,
     site: Arc<Site>,
-    bench: Mutex<Bench>,
+    inflight: Mutex<InFlight>,
     journal: Option<Journal>,
-    /// Its name, if it must be its alone.
-    name: Option<name::Name>,
-    /// Wakes the foreman.
+    /// The worker's name, if no other worker of the group may have it.
+    name: Option<unique_name::UniqueName>,
+    /// Wakes the coordinator.
     wake: Notify,
-    /// Wakes those who wait for more messages to be ready.
+    /// Wakes tasks and callers that wait for more messages to be ready.
     more: Notify,
-    /// Makes the next beat come at once.
-    beat_now: Notify,
-    /// Wakes the tender: the set of workers has changed.
-    tend: Notify,
-    /// How often to look for messages when no hint comes.
+    /// Makes the next heartbeat come at once.
+    heartbeat_now: Notify,
+    /// Wakes maintenance: the set of workers has changed.
+    check_duties: Notify,
+    /// How often to look for messages when no notification comes.
     poll: Duration,
     /// Finish what runs, then leave.
     stop: CancellationToken,
     /// Drop what runs, then leave.
     abort: CancellationToken,
-    foreman_done: CancellationToken,
-    tender_done: CancellationToken,
+    coordinator_done: CancellationToken,
+    maintenance_done: CancellationToken,
     drains: AtomicU64,
     drained: watch::Sender<u64>,
     ended: CancellationToken,
     counts: Mutex<Counts>,
-    witness: witness::Witness,
+    telemetry: telemetry::WorkerTelemetry,
 }
 
 impl Shared {
-    fn bench(&self) -> MutexGuard<'_, Bench> {
-        self.bench.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn inflight(&self) -> MutexGuard<'_, InFlight> {
+        self.inflight.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// True if there are several topics, so that one has priority over another.
+    fn has_priorities(&self) -> bool {
+        self.builder.topics.len() > 1
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn env(&self) -> &crate::env::Env {
-        self.builder.mill.env()
+    fn env(&self) -> &sawmill_engine::runtime::Env {
+        self.builder.store.env()
     }
 
-    /// The log's topics that this worker looks at, each once, lanes included.
+    /// Lists the log's topics that this worker reads, each once, with retry lanes.
     fn topics(&self) -> Vec<Arc<Topic>> {
         let mut topics: Vec<Arc<Topic>> = self.sources.iter().map(|source| source.topic.clone()).collect();
         topics.dedup_by(|a, b| a.uid == b.uid);
         topics
     }
 
-    /// The topics that this worker was asked to work, in their order, without lanes.
+    /// Lists the topics that this worker was asked to work, in their order, without lanes.
     fn bases(&self) -> Vec<Arc<Topic>> {
         let mut topics = self.topics();
         topics.retain(|topic| topic.name.as_lane().is_none());
@@ -168,7 +158,7 @@ impl Shared {
 
     /// Stops the worker: nothing starts from this moment on.
     fn stop_because(&self, reason: Option<String>) {
-        self.bench().stop();
+        self.inflight().stop();
         if let Some(reason) = reason {
             self.counts().stopped_because.get_or_insert(reason);
         }
@@ -191,20 +181,21 @@ pub struct Counts {
     pub dead: u64,
     /// Claims that were adopted from workers that died or left.
     pub adopted: u64,
-    /// Claims that were taken over from a former life of this worker, by its [journal](WorkerBuilder::journal).
+    /// Claims that were taken over from a previous run of this worker, by its
+    /// [journal](WorkerBuilder::journal).
     pub recovered: u64,
     /// How often the worker found itself declared dead and joined anew.
     pub rejoined: u64,
-    /// How often the set of workers changed under its eyes.
+    /// How often the worker saw the set of workers change.
     pub rebalances: u64,
-    /// Reads of the log that were sent.
+    /// Reads sent to the log.
     pub reads: u64,
-    /// Commits to the ledger that were sent.
+    /// Commits sent to the ledger.
     pub commits: u64,
     /// Commits that lost against another worker's.
     pub conflicts: u64,
-    /// Why it stopped, if it was not asked to: a handler made it stop, its topic was deleted, or its journal
-    /// could not be written.
+    /// Why it stopped by itself: a handler made it stop, its topic was deleted, or its journal could not be
+    /// written. `None` if it was asked to stop.
     pub stopped_because: Option<String>,
 }
 
@@ -212,7 +203,7 @@ pub struct Counts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerState {
-    /// Its id, if it is a member of its group at this moment.
+    /// The worker's id, if it is a member of its group now.
     pub id: Option<WorkerId>,
     /// How many handlers it can run at once.
     pub slots: usize,
@@ -227,7 +218,7 @@ pub struct WorkerState {
 /// What a worker waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitingOn {
-    /// Slots are free: it would take more messages.
+    /// Slots are free: the worker would take more messages.
     Messages,
     /// Every slot is taken: messages wait for a slot.
     Slots,
@@ -242,33 +233,47 @@ impl std::fmt::Display for WaitingOn {
     }
 }
 
-/// A running worker. Dropping it lets it run on; [`stop`](Worker::stop) and [`abort`](Worker::abort) end it.
+/// A running worker.
+///
+/// Dropping it tells the worker to stop, and does not wait: handlers that run end, and the rest is given
+/// back, as long as the runtime goes on. [`stop`](Worker::stop) waits for that, [`abort`](Worker::abort)
+/// drops handlers that run, and [`detach`](Worker::detach) lets the worker run on.
+#[must_use = "a worker that is dropped stops: keep it, or detach it"]
 pub struct Worker {
     shared: Arc<Shared>,
+    detached: bool,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if !self.detached {
+            self.shared.stop_because(None);
+        }
+    }
 }
 
 impl Worker {
     /// What it is doing now.
     pub fn state(&self) -> WorkerState {
-        let bench = self.shared.bench();
-        let (slots, busy) = (self.shared.builder.slots, bench.busy());
+        let inflight = self.shared.inflight();
+        let (slots, busy) = (self.shared.builder.slots, inflight.busy());
         WorkerState {
-            id: bench.me().cloned(),
+            id: inflight.me().cloned(),
             slots,
             busy,
-            claimed: bench.in_hand(),
+            claimed: inflight.in_hand(),
             waiting_on: if busy < slots { WaitingOn::Messages } else { WaitingOn::Slots },
         }
     }
 
     /// What it has done since it started.
     pub fn counts(&self) -> Counts {
-        let (started, done) = self.shared.bench().counts();
+        let (started, done) = self.shared.inflight().counts();
         Counts { started, done, ..self.shared.counts().clone() }
     }
 
     /// Waits until there is nothing left that this worker could do now. Messages that are not due do not count; those of
-    /// ordered groups that wait in place for their next attempt do. Of topics that are [paused](crate::Sawmill::pause), or
+    /// ordered groups that wait in place for their next attempt do. Of topics that are [paused](crate::admin::Admin::pause), or
     /// whose [limit](WorkerBuilder::limit) other workers have all of, there is nothing to do.
     pub async fn drained(&self) {
         let mark = self.shared.drains.fetch_add(1, Ordering::SeqCst) + 1;
@@ -283,9 +288,12 @@ impl Worker {
 
     /// True if all that is left in hand waits in place for its next attempt.
     pub(crate) fn only_waits(&self) -> bool {
-        let bench = self.shared.bench();
+        let inflight = self.shared.inflight();
         let now = self.shared.env().now();
-        bench.next_wait(now).is_some() && bench.running() == 0 && bench.ready(now) == 0 && !bench.has_failed()
+        inflight.next_wait(now).is_some()
+            && inflight.running() == 0
+            && inflight.ready(now) == 0
+            && !inflight.has_settling()
     }
 
     /// Finishes what runs, gives back what was not started, leaves the group, runs the stop hooks, and says what it has done.
@@ -301,28 +309,39 @@ impl Worker {
     /// says what it has done.
     ///
     /// A [blocking](WorkerBuilder::start_blocking) handler cannot be dropped: its thread goes on until it returns, and may
-    /// ask whether it [is cancelled](crate::Context::is_cancelled).
+    /// ask whether it [is cancelled](crate::handler::Context::is_cancelled).
     pub async fn abort(&self) -> Counts {
         self.shared.stop_because(None);
         self.shared.abort.cancel();
         self.ended().await
     }
 
+    /// Works until the signal completes, or the worker ends by itself, then [stops](Worker::stop).
+    ///
+    /// ```no_run
+    /// # async fn example(mill: sawmill::Sawmill) -> sawmill::Result<()> {
+    /// let worker = mill.worker("emails").start(async |_mail: String| {}).await?;
+    /// let counts = worker.run_until(tokio::signal::ctrl_c()).await;
+    /// println!("{} done", counts.done);
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_until<S>(self, signal: impl Future<Output = S>) -> Counts {
+        tokio::select! {
+            biased;
+            () = self.shared.ended.cancelled() => {}
+            _ = signal => {}
+        }
+        self.stop().await
+    }
+
+    /// Lets the worker run on without this handle, until a handler stops it or the process ends.
+    pub fn detach(mut self) {
+        self.detached = true;
+    }
+
     /// Waits until the worker has ended, for whatever reason, and says what it has done.
     pub async fn ended(&self) -> Counts {
         self.shared.ended.cancelled().await;
         self.counts()
-    }
-}
-
-/// The name of a topic that a worker was asked to work, or why it is none.
-pub(crate) fn base_name(name: &str) -> Result<TopicName> {
-    let name: TopicName = name.parse()?;
-    match name.as_lane() {
-        None => Ok(name),
-        Some(_) => Err(Error::invalid(format!(
-            "{name} is a lane of {}: its group works it along with the topic itself",
-            name.base()
-        ))),
     }
 }

@@ -1,28 +1,30 @@
-//! What a worker's handlers are given, what is wrapped around them, and the other ways to start one.
+//! More settings of a worker: shared values, hooks, layers, the journal, and the other ways to start one.
 
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Work, Worker, WorkerBuilder};
-use crate::error::{Error, Result};
+use sawmill_engine::{Error, Result};
+
 use crate::handler::{
-    Batch, Context, FromBatch, FromContext, FromStates, Function, Next, States, batched, blocking,
+    Batch, Context, FromBatch, FromContext, FromStates, Function, IntoOutcome, IntoOutcomes, Next, States,
+    batched, blocking,
 };
-use crate::outcome::{IntoOutcome, IntoOutcomes};
+use crate::worker::{Work, Worker, WorkerBuilder};
 
 impl WorkerBuilder {
-    /// A value that all handlers share; they ask for it by its type, as [`State`](crate::State). A second value of the same
-    /// type takes the place of the first.
+    /// Shares a value with all handlers, which take it by its type as [`State`](crate::handler::State). A
+    /// second value of the same type replaces the first.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.hooks.states.put(value);
         self
     }
 
-    /// Runs this once, before any message is started. What it returns is shared like a [`state`](WorkerBuilder::state). If it
-    /// fails, the worker does not start and never joins its group.
+    /// Runs this hook once, before any message is started. Its result is shared like a
+    /// [`state`](WorkerBuilder::state). If it fails, the worker does not start and never joins its group.
     ///
-    /// There may be several; they run in turn, and may take what is there already as [`State`](crate::State) arguments.
+    /// Several hooks run in turn, and may take values that are shared already as
+    /// [`State`](crate::handler::State) arguments.
     ///
     /// ```
     /// use sawmill::{Context, Sawmill, State};
@@ -58,12 +60,13 @@ impl WorkerBuilder {
         self
     }
 
-    /// Runs this once, after the last handler has ended and what was left has been given back, and before
-    /// [`stop`](Worker::stop), [`abort`](Worker::abort) or [`ended`](Worker::ended) returns. Also if the worker fails to start
-    /// after a start hook has run. It may take what is shared as [`State`](crate::State) arguments.
+    /// Runs this hook once, after the last handler has ended and all claims have been given back, and before
+    /// [`stop`](Worker::stop), [`abort`](Worker::abort) or [`ended`](Worker::ended) returns. It also runs if
+    /// the worker fails to start after a start hook has run. It may take shared values as
+    /// [`State`](crate::handler::State) arguments.
     ///
-    /// There may be several; the last one runs first. One whose arguments are not there is left out: what it is to close was
-    /// never opened.
+    /// Of several hooks the last one runs first. A hook whose arguments are not shared is skipped: the
+    /// resource that it would close was never opened.
     pub fn on_stop<F, Args>(mut self, hook: F) -> Self
     where
         F: Function<Args, Output: Future<Output = ()> + Send + 'static>,
@@ -73,17 +76,18 @@ impl WorkerBuilder {
         self
     }
 
-    /// Keeps a journal of what is started, in this file on the machine's own disk, for workers that deliver
-    /// [at most once](crate::Delivery::AtMostOnce). One that crashes and is started again with the same file takes over at once what
-    /// it had claimed, and runs what it had not started; without a journal all of it is lost. What it was running goes to the
-    /// dead letters as lost.
+    /// Keeps a journal of started messages in this file on the machine's own disk, for workers that deliver
+    /// [at most once](crate::worker::Delivery::AtMostOnce). A worker that crashes and is started again with
+    /// the same file takes over its claims at once and runs the messages that it had not started; without a
+    /// journal all of them are lost. Messages that it was running become dead letters, marked as lost.
     ///
-    /// Each worker needs a file of its own; a second one beside it, whose name ends in `.2`, comes and goes. It is not for network
-    /// file systems, and not to be copied or restored. It does not count any more after the machine was restarted, nor for what
-    /// other workers of the group took over first: that is what they do when a worker has been silent for its TTL. Each start costs
-    /// one write to the file, which is not synced; if it fails, as when the disk is full, the worker stops.
+    /// Each worker needs a file of its own; a second file beside it, whose name ends in `.2`, comes and goes.
+    /// Do not put the journal on a network file system, and do not copy or restore it. It no longer counts
+    /// after the machine was restarted, nor for claims that other workers of the group took over first, as
+    /// they do when a worker has been silent for its TTL. Each start costs one write to the file, which is
+    /// not synced. If the write fails, for example because the disk is full, the worker stops.
     ///
-    /// It needs a system that tells one start of the machine from another: Linux.
+    /// Works only on Linux, which tells one start of the machine from another.
     ///
     /// ```
     /// use sawmill::{Context, Delivery, Sawmill};
@@ -109,14 +113,16 @@ impl WorkerBuilder {
         self
     }
 
-    /// Wraps this around the handler, inside the layers that were added before. A layer goes on with
-    /// [`next.run(context)`](Next::run), or settles the message itself by returning an outcome without doing so.
+    /// Wraps a layer around the handler, inside the layers that were added before. A layer goes on with
+    /// [`next.run(context)`](Next::run), or settles the message itself by returning an outcome without
+    /// calling it.
     ///
-    /// Layers are for handlers of single messages, blocking ones included; with [`start_batch`](WorkerBuilder::start_batch)
-    /// or [`pull`](WorkerBuilder::pull) they are an error.
+    /// Layers are for handlers of single messages, blocking ones included; with
+    /// [`start_batch`](WorkerBuilder::start_batch) or [`pull`](WorkerBuilder::pull) they are an error.
     ///
     /// ```
-    /// use sawmill::{Context, Next, Outcome, Sawmill};
+    /// use sawmill::{Context, Outcome, Sawmill};
+    /// use sawmill::handler::Next;
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
     /// # let mill = Sawmill::open("memory:").await?;
@@ -149,17 +155,17 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long one attempt may take, layers included; as long as it likes if not set. One that takes longer is dropped and
-    /// has failed. Its context [is cancelled](Context::is_cancelled) then, which a blocking handler may ask: its thread cannot
-    /// be stopped from outside.
+    /// Sets how long one attempt may take, layers included; there is no limit if not set. An attempt that
+    /// takes longer is dropped and has failed. Its context [is cancelled](Context::is_cancelled) then; a
+    /// blocking handler should check this, because its thread cannot be stopped from outside.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Joins the group and starts handling messages with a handler that may block: it is not `async`, and each call runs on
-    /// a thread of its own, so that nothing else waits for it. Its arguments are those of any
-    /// [handler](WorkerBuilder::start).
+    /// Joins the group and starts handling messages with a handler that may block: it is not `async`, and
+    /// each call runs on a thread of its own, so that nothing else waits for it. It takes the same arguments
+    /// as any [handler](WorkerBuilder::start).
     ///
     /// ```
     /// use sawmill::{Context, Sawmill};
@@ -167,7 +173,7 @@ impl WorkerBuilder {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> sawmill::Result<()> {
     /// # let mill = Sawmill::open("memory:").await?;
     /// # mill.create_topic("archives").await?;
-    /// let worker = mill.worker("archives").slots(4).start_blocking(|archive: Context| {
+    /// let worker = mill.worker("archives").concurrency(4).start_blocking(|archive: Context| {
     ///     std::fs::write(std::env::temp_dir().join(archive.id().to_string()), archive.payload())
     /// }).await?;
     /// worker.stop().await;
@@ -178,16 +184,17 @@ impl WorkerBuilder {
         F: Function<Args, Output: IntoOutcome>,
         Args: FromContext + 'static,
     {
-        let handler = blocking(handler, self.mill.env().clone());
+        let handler = blocking(handler, self.store.env().clone());
         self.start(handler).await
     }
 
-    /// Joins the group and starts handling messages, several at once: each slot takes as many as are ready, up to the size of
-    /// the [`Batch`]. At most one message of a key is in a batch.
+    /// Joins the group and starts handling messages, several at once: each slot takes as many as are ready,
+    /// up to the size of the [`Batch`]. A batch has at most one message of a key.
     ///
-    /// The handler's first argument is a `Vec` of what a handler of single messages could take; [`State`](crate::State)s may
-    /// follow. A message of which that cannot be made has its own outcome, and the handler gets the others. It returns one
-    /// thing that stands for the outcome of all, or a `Vec` with an [`Outcome`](crate::Outcome) for each, in their order.
+    /// The handler's first argument is a `Vec` of a type that a handler of single messages could take;
+    /// [`State`](crate::handler::State)s may follow. A message that cannot be converted to this type gets its
+    /// own outcome, and the handler gets the others. It returns one outcome for all messages, or a `Vec` with
+    /// an [`Outcome`](crate::handler::Outcome) for each, in their order.
     ///
     /// ```
     /// use std::time::Duration;
@@ -215,7 +222,7 @@ impl WorkerBuilder {
 }
 
 impl Work {
-    /// How many messages a slot takes at once.
+    /// Returns how many messages a slot takes at once.
     pub(super) fn batch(&self) -> usize {
         match self {
             Work::Batch(batch, _) => batch.size,
@@ -223,7 +230,7 @@ impl Work {
         }
     }
 
-    /// An error if it does not go with the other settings.
+    /// Checks that this fits the other settings.
     pub(super) fn check(&self, builder: &WorkerBuilder) -> Result<()> {
         if let Work::Batch(batch, _) = self {
             batch.check()?;
@@ -237,7 +244,7 @@ impl Work {
         Ok(())
     }
 
-    /// An error if something that it needs is not shared.
+    /// Checks that every value that the handler takes is shared.
     pub(super) fn check_states(&self, states: &States) -> Result<()> {
         match self {
             Work::Each(handler) => handler.check(states),

@@ -1,10 +1,10 @@
-//! Wrong configuration is said clearly, before anything is done.
+//! Wrong configuration is reported clearly, before anything is done.
 
 use std::os::unix::ffi::OsStrExt;
 
 use crate::support::Place;
 
-/// The program with this in its configuration file.
+/// Runs the program with this configuration file.
 fn with_file(place: &Place, text: &str) -> crate::support::Ended {
     place.write("sawmill.toml", text);
     place.run(&["work", "t", "--config", "sawmill.toml", "--", "true"])

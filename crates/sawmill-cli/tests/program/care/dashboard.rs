@@ -1,4 +1,4 @@
-//! The dashboard for Grafana in `docs`: it can be imported, and what it asks for is what the program exports.
+//! The Grafana dashboard in `docs`: it can be imported, and it queries only metrics that the program exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::metrics::{address, ask, metrics};
 use crate::support::library::Library;
 use crate::support::{Place, until};
 
-/// The labels of each metric, with the values that they have; a metric without labels has none.
+/// The labels of each metric with their values; empty for a metric without labels.
 type Exported = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 fn dashboard() -> Value {
@@ -17,7 +17,7 @@ fn dashboard() -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// Every query of a dashboard.
+/// Returns every query of a dashboard.
 fn queries(dashboard: &Value) -> Vec<String> {
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
@@ -35,7 +35,7 @@ fn queries(dashboard: &Value) -> Vec<String> {
     expressions.chain(asked).collect()
 }
 
-/// Each metric in a query, and the matchers behind it: `name` and `topic=~"$topic", outcome="done"`.
+/// Returns each metric of a query with its matchers: `name` and `topic=~"$topic", outcome="done"`.
 fn metrics_in(query: &str) -> Vec<(String, String)> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let mut found = Vec::new();
@@ -51,7 +51,7 @@ fn metrics_in(query: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What a query has open at its end, or closes without need. What stands in quotes is no bracket.
+/// Returns an unbalanced bracket or quote of a query. Brackets in quotes do not count.
 fn unbalanced(query: &str) -> Option<String> {
     let mut open = Vec::new();
     let mut quoted = false;
@@ -69,7 +69,7 @@ fn unbalanced(query: &str) -> Option<String> {
     if quoted { Some("a quote".to_owned()) } else { open.pop().map(|missing| missing.to_string()) }
 }
 
-/// What `/metrics` says, by name and label.
+/// Parses `/metrics` by name and label.
 fn exported(text: &str) -> Exported {
     let mut all = Exported::new();
     for line in text.lines().filter(|line| line.starts_with("sawmill_")) {
@@ -84,7 +84,7 @@ fn exported(text: &str) -> Exported {
     all
 }
 
-/// What a worker and a server export that have each had something to do.
+/// Returns what a worker and a server export after some work.
 fn all_exported() -> Exported {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
@@ -139,7 +139,7 @@ fn q16_the_dashboard_asks_only_for_what_is_exported() {
             asked.insert(name);
         }
     }
-    // What an operator looks for first, and what says that something is wrong.
+    // The metrics that an operator looks at first, and those that indicate problems.
     for wanted in ["waiting", "oldest_seconds", "finished_total", "dead", "retrying", "workers", "busy"] {
         assert!(asked.contains(&format!("sawmill_{wanted}")), "nothing shows {wanted}");
     }

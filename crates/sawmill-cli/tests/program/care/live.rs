@@ -1,4 +1,4 @@
-//! The live line: on a terminal, and nowhere else.
+//! The live line: on a terminal only.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,10 +13,11 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use crate::support::library::Library;
 use crate::support::{Place, until};
 
-/// What takes the live line away before something else is written.
+/// The sequence that clears the live line before other output.
 const CLEAR: &str = "\r\u{1b}[2K";
 
-/// The program on a terminal of its own, and all that it has written there. It is killed if the test ends before it does.
+/// The program on its own terminal, with everything that it has written there. It is killed if the test ends
+/// first.
 struct Terminal {
     child: Child,
     reader: Option<JoinHandle<()>>,
@@ -35,7 +36,8 @@ impl Terminal {
         command.env("TERM", "xterm").env("NO_COLOR", "1").stdin(Stdio::null());
         command.stdout(Stdio::from(theirs.try_clone().unwrap())).stderr(Stdio::from(theirs));
         let child = command.spawn().unwrap();
-        // The command holds copies of the program's side: as long as they are open, reading does not end.
+        // The command holds copies of the terminal's file descriptors; reading does not end while they are
+        // open.
         drop(command);
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = said.clone();
@@ -73,7 +75,7 @@ impl Drop for Terminal {
     }
 }
 
-/// What a person would see in the end of what was written to a terminal: lines that were taken away are gone.
+/// Returns what a person would finally see: cleared lines are gone.
 fn seen(said: &str) -> Vec<String> {
     let last = |line: &str| line.rsplit(CLEAR).next().unwrap_or_default().trim_end_matches('\r').to_owned();
     said.split('\n').map(last).collect()

@@ -1,4 +1,4 @@
-//! The log: what is told, where it goes, and how it is rotated.
+//! The log: its content, its destination and its rotation.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::library::Library;
 use crate::support::{Place, Running, until};
 
-/// A worker of topic `t` that logs to `log` and fails what says so.
+/// Starts a worker of topic `t` that logs to `log` and fails every message except `ok`.
 fn start_with_log(place: &Place) -> Running {
     let script = place.script(
         "run",
@@ -28,7 +28,7 @@ fn start_with_log(place: &Place) -> Running {
     ])
 }
 
-/// How often a message was told to be given up.
+/// Counts the dead letters in a log.
 fn dead_in(log: &str) -> usize {
     log.lines().filter(|line| line.contains("WARN  dead letter")).count()
 }
@@ -122,7 +122,7 @@ fn q13_a_failed_message_is_told_with_its_last_words() {
     assert_eq!(mode & 0o137, 0, "others may not read what commands say: {mode:o}");
 }
 
-/// How something is written: every digit as 0.
+/// Returns a text with every digit as 0.
 fn shape(text: &str) -> String {
     text.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect()
 }
@@ -175,13 +175,13 @@ fn a_log_that_nobody_reads_stops_nobody() {
     let place = Place::new();
     let library = Library::with_topic(&place, "t");
     library.push_many("t", vec!["x"; 300]);
-    // Far more is told than a pipe holds.
+    // Write far more than a pipe holds.
     let script = place.script("run", "yes 'many words' | head -c 3000 >&2; exit 65");
     let mut command = place.command(["work", "t", "--ttl", "2s", "--log-level", "debug", "--", &script]);
     let mut worker =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     until("all are settled", || library.status("t").dead == 300);
-    let members = || library.block_on(library.mill.members("default")).unwrap();
+    let members = || library.block_on(library.mill.admin().workers("default")).unwrap();
     assert_eq!(members().len(), 1, "it is alive to others");
     kill_process(Pid::from_child(&worker), Signal::INT).unwrap();
     until("it has left", || members().is_empty());

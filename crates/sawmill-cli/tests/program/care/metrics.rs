@@ -1,4 +1,4 @@
-//! `--metrics`: what Prometheus is given.
+//! `--metrics`: the metrics for Prometheus.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::support::library::Library;
 use crate::support::{Place, Running, until};
 
-/// Where a worker says that its metrics are.
+/// Returns the address of the metrics from the worker's log.
 pub(crate) fn address(worker: &Running) -> String {
     worker.until_said("/metrics");
     let said = worker.stderr();
@@ -34,7 +34,7 @@ pub(crate) fn metrics(address: &str) -> String {
     body.to_owned()
 }
 
-/// The value of a metric; 0 if it is not there.
+/// Returns the value of a metric; 0 if it is missing.
 fn value(metrics: &str, name: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.map_or(0.0, |value| value.parse().unwrap())
@@ -117,7 +117,8 @@ fn whatever_is_asked_the_worker_goes_on() {
     assert!(ask(&address, &long).starts_with("HTTP/1.1 431"));
     let head = ask(&address, b"HEAD /metrics HTTP/1.1\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
-    // More of those who say nothing than are heard at once: they are hung up on, and then others are heard.
+    // Open more silent connections than are served at once: they are closed in time, and others are served
+    // then.
     let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(&address).unwrap()).collect();
     library.push("t", "x");
     until("the message is done", || library.status("t").done == 1);

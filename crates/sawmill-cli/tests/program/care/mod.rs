@@ -1,4 +1,4 @@
-//! Looking after the program: its log, its configuration, its metrics, and its live line.
+//! Operating the program: log, configuration, metrics, reload and live line.
 
 mod configuration;
 #[cfg(feature = "serve")]

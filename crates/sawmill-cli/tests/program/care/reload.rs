@@ -1,4 +1,4 @@
-//! SIGHUP: what changes, what does not, and what is refused.
+//! SIGHUP: settings that change, settings that do not, and files that are refused.
 
 use rustix::process::Signal;
 
@@ -48,7 +48,7 @@ fn q15_sighup_changes_what_can_be_changed_and_names_the_rest() {
     assert!(reason.contains("timeout of 5s"), "{reason}");
     worker.until_said("DEBUG grabbed");
 
-    // What needs a restart is said again as long as it is so.
+    // Changes that need a restart are reported at every reload.
     let before = worker.stderr().len();
     worker.signal(Signal::HUP);
     until("it is said again", || worker.stderr()[before..].contains("concurrency: 4 -> 8 needs a restart"));

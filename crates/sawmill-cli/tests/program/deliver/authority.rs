@@ -1,4 +1,4 @@
-//! Who certifies the servers of these tests, for the program to trust by `SSL_CERT_FILE`.
+//! A certificate authority for the test servers, which the program trusts through `SSL_CERT_FILE`.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Authority {
         Certified { certificate: params.signed_by(&key, &self.certificate, &self.key).unwrap(), key }
     }
 
-    /// Lets a program trust it, and nobody else.
+    /// Makes a program trust only this authority.
     pub(crate) fn trusted_by<'a>(&self, place: &Place, program: &'a mut Command) -> &'a mut Command {
         let file = place.write("authority.pem", &self.certificate.pem());
         program.env("SSL_CERT_FILE", file).env_remove("SSL_CERT_DIR")
@@ -52,7 +52,7 @@ impl Certified {
         Arc::new(config.unwrap())
     }
 
-    /// Both, as a server's files have them.
+    /// Returns certificate and key as PEM.
     pub(crate) fn pem(&self) -> String {
         self.certificate.pem() + &self.key.serialize_pem()
     }

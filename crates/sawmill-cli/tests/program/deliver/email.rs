@@ -1,4 +1,4 @@
-//! E-mail.
+//! `sawmill deliver email`.
 
 use sawmill::Push;
 
@@ -7,7 +7,7 @@ use super::smtp::Smtp;
 use crate::support::library::Library;
 use crate::support::{Place, Running};
 
-/// The program, with all that it needs to send by a server.
+/// Returns the arguments to send through a server.
 fn deliver<'a>(server: &'a Smtp, more: &[&'a str]) -> Vec<&'a str> {
     let server = ["deliver", "email", "mails", "--server", "127.0.0.1", "--port", &server.port];
     [&server[..], &["--from", "Mill <mill@example.org>", "--drain", "--concurrency", "2"], more].concat()
@@ -99,7 +99,7 @@ fn g19_the_way_to_the_server_is_encrypted_and_the_user_known() {
         let with =
             |password| ["--tls", mode, "--user", "mill", "--password-file", password, "--retries", "0"];
 
-        // The message is not at fault: it waits for a worker that is let in.
+        // The message is not at fault: it waits for a worker with the right password.
         let mut wrong = place.command(deliver(&server, &with("wrong")));
         let ended = Running::start(authority.trusted_by(&place, &mut wrong)).wait();
         ended.fails(1, &["user and password", "535"]);
@@ -111,7 +111,7 @@ fn g19_the_way_to_the_server_is_encrypted_and_the_user_known() {
         assert_eq!(mails.len(), 1, "{mode}: {mails:?}");
         assert!(mails[0]["encrypted"] == true && mails[0]["user"] == "mill", "{mode}: {mails:?}");
 
-        // A server that nobody vouches for is told nothing.
+        // A server with an untrusted certificate gets nothing.
         library.push("mails", mail("a@example.org", "secret things"));
         let other = Authority::new();
         let mut distrustful = place.command(deliver(&server, &with("password")));
@@ -138,7 +138,7 @@ fn g19_a_server_that_cannot_encrypt_is_told_nothing() {
         place.run(&deliver(&server, &["--retries", retries])).fails(1, &["STARTTLS"]);
         waits();
     }
-    // Nor can it be told a password: it has no way to take one.
+    // It cannot get a password either: it has no authentication.
     place.write("password", "s3cret\n");
     let with_user = ["--tls", "none", "--user", "mill", "--password-file", "password", "--retries", "3"];
     place.run(&deliver(&server, &with_user)).fails(1, &["authentication mechanism"]);
@@ -170,10 +170,10 @@ fn g19_a_server_that_is_away_costs_no_message() {
     let place = Place::new();
     let library = Library::with_topic(&place, "mails");
     library.push("mails", mail("a@example.org", "x"));
-    // Nobody listens at a port that was given to us and given back.
+    // Nothing listens on a port that was bound and released.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let away = ["deliver", "email", "mails", "--server", "127.0.0.1", "--port", &port, "--tls", "none"];
-    // More often than a command is tried again.
+    // More runs than the retries of a command that cannot be started.
     let often = ["--from", "mill@example.org", "--backoff", "1ms..1ms", "--limit", "8"];
     place.ok(&[&away[..], &often].concat());
     let status = library.status("mails");
@@ -194,7 +194,7 @@ fn g19_only_what_the_server_cannot_send_is_a_dead_letter() {
     assert_eq!(dead[0].message.origin(), foreign);
     assert!(dead[0].reason().contains("SMTPUTF8"), "{}", dead[0].reason());
 
-    // What the operator has said for all of them is no message's fault.
+    // Addresses that the operator has set are no message's fault.
     library.push("mails", mail("a@example.org", "x"));
     let everybody = ["--tls", "none", "--retries", "3", "--to", "jörg@example.org"];
     place.run(&deliver(&server, &everybody)).fails(1, &["SMTPUTF8"]);

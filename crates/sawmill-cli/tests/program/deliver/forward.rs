@@ -1,4 +1,4 @@
-//! Forwarding.
+//! `sawmill deliver forward`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sawmill::{Message, Push, Sawmill};
 use crate::support::library::Library;
 use crate::support::{Place, until};
 
-/// A store beside the place's own.
+/// Opens a second store in the folder of the test.
 fn other(library: &Library, place: &Place) -> Sawmill {
     let url = format!("sqlite:{}", place.path("other.db").display());
     let options = Sawmill::options().engine(sawmill_sqlite::SqliteEngine);
@@ -16,7 +16,7 @@ fn other(library: &Library, place: &Place) -> Sawmill {
 }
 
 fn waiting(library: &Library, mill: &Sawmill, topic: &str) -> Vec<Message> {
-    library.block_on(mill.peek(topic, "default", 100_000)).unwrap()
+    library.block_on(mill.admin().peek(topic, "default", 100_000)).unwrap()
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn g19_a_message_is_forwarded_as_it_is() {
         .iter()
         .map(|(name, value)| (name.to_owned(), String::from_utf8(value.to_vec()).unwrap()))
         .collect();
-    let between = library.block_on(library.mill.peek("copy", "nobody", 10)).unwrap()[0].id;
+    let between = library.block_on(library.mill.admin().peek("copy", "nobody", 10)).unwrap()[0].id;
     let expected = [
         ("lang", "en".to_owned()),
         ("lang", "de".to_owned()),
@@ -58,7 +58,7 @@ fn g19_what_is_forwarded_to_two_topics_is_two_messages() {
         waiting(&library, &library.mill, to)[0].id
     });
     assert_ne!(copies[0], copies[1]);
-    // So each can be looked at, and taken back, alone.
+    // Each copy can be shown and cancelled by itself.
     for (topic, id) in ["audit", "billing"].iter().zip(copies) {
         assert_eq!(place.json(&["cancel", &id.to_string()])[0]["topic"], *topic);
     }
@@ -74,7 +74,7 @@ fn g19_workers_that_are_killed_lose_nothing_and_double_nothing() {
     library.push_many("t", (0..MESSAGES).map(|number| Push::new(number.to_string())));
     let args =
         ["deliver", "forward", "t", "--to-store", "sqlite:other.db", "--ttl", "2s", "--concurrency", "8"];
-    let arrived = || library.block_on(there.status("t", "default")).unwrap().waiting as usize;
+    let arrived = || library.block_on(there.admin().status("t", "default")).unwrap().waiting as usize;
     for part in [300, 1000] {
         let worker = place.start(&args);
         until("some have arrived", || arrived() > part);
@@ -106,7 +106,7 @@ fn g19_a_ring_comes_to_an_end() {
     library.push("a", "round and round");
     until("it is given up", || library.status("a").dead == 1);
     let reason = library.dead("a")[0].reason().to_owned();
-    assert!(reason.contains("forwarded 16 times") && reason.contains("ring"), "{reason}");
+    assert!(reason.contains("forwarded 16 times") && reason.contains("loop"), "{reason}");
     for worker in [there, back] {
         worker.signal(Signal::INT);
         worker.wait().ok();

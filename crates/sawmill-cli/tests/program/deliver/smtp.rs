@@ -1,4 +1,4 @@
-//! A real SMTP server, written in Python on aiosmtpd.
+//! A real SMTP server in Python, based on aiosmtpd.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -16,9 +16,9 @@ pub(crate) struct Smtp {
 }
 
 impl Smtp {
-    /// Starts one with this encryption. Without Python and what it needs the test is skipped, visibly.
+    /// Starts a server with this encryption. Without Python and aiosmtpd the test is skipped with a notice.
     pub(crate) fn start(test: &str, mode: &str, certified: Option<&Certified>) -> Option<Self> {
-        // One of the tests gets it; the others wait.
+        // One test installs it; the others wait.
         static LIBRARY: LazyLock<Result<PathBuf, String>> =
             LazyLock::new(|| sawmill_servers::python("aiosmtpd-1.4.6", &["aiosmtpd==1.4.6"]));
         let library = match &*LIBRARY {
@@ -48,7 +48,7 @@ impl Smtp {
         Some(server)
     }
 
-    /// What it has accepted.
+    /// Returns the accepted e-mails.
     pub(crate) fn mails(&self) -> Vec<Value> {
         self.place.read("mails").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

@@ -1,4 +1,4 @@
-//! What is refused before anything is delivered, and how a worker is told to end.
+//! Usage errors before the first delivery, and the end of a worker by signals.
 
 use rustix::process::Signal;
 
@@ -28,11 +28,11 @@ fn g19_wrong_usage_is_refused_before_anything_begins() {
         (&[&email[..], &["--password-file", "password"]].concat(), &["--user"]),
         (
             &[&email[..], &["--tls", "none", "--user", "m", "--password-file", "password"]].concat(),
-            &["for all to read"],
+            &["unencrypted"],
         ),
         (&[&email[..], &["--timeout", "0s"]].concat(), &["--timeout"]),
         (&["deliver", "webhook", "t"], &["--url"]),
-        (&[&url[..], &["example.org"]].concat(), &["--url", "is none"]),
+        (&[&url[..], &["example.org"]].concat(), &["--url", "is not valid"]),
         (&[&url[..], &["http://example.org/"]].concat(), &["without encryption", "https"]),
         (&[&url[..], &["https://u:hidden@example.org/"]].concat(), &["--token-file"]),
         (&[&url[..], &["https://10.0.0.1/"]].concat(), &["--allow-private"]),
@@ -71,7 +71,7 @@ fn g19_a_worker_that_is_told_to_end_does_and_leaves_nothing_half_done() {
 
     let worker = start(&url(silent.local_addr().unwrap().port()));
     until("it is under way", || library.status("hooks").claimed == 1);
-    // It hears, and says nothing.
+    // The server accepts the connection and never answers.
     let (_held, _) = silent.accept().unwrap();
     worker.signal(Signal::USR2);
     worker.until_said(&format!("running {id} of hooks, attempt 1, for "));
@@ -82,7 +82,7 @@ fn g19_a_worker_that_is_told_to_end_does_and_leaves_nothing_half_done() {
 
     let worker = start(&url(web.port));
     until("another has done it", || library.status("hooks").done == 1);
-    assert_eq!(web.heard()[0].header("sawmill-id"), Some(id.to_string().as_str()));
+    assert_eq!(web.received()[0].header("sawmill-id"), Some(id.to_string().as_str()));
     worker.signal(Signal::INT);
     worker.wait().ok();
 }

@@ -1,4 +1,4 @@
-//! A real HTTP server, on hyper.
+//! A real HTTP server, built on hyper.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -16,48 +16,48 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     pub(crate) path: String,
     headers: Vec<(String, String)>,
     pub(crate) body: Bytes,
-    /// When it was there.
+    /// The time of its arrival.
     pub(crate) at: SystemTime,
 }
 
-impl Heard {
+impl Received {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 }
 
-type Answers = dyn Fn(usize, &Heard) -> Response<Full<Bytes>> + Send + Sync;
+type Answers = dyn Fn(usize, &Received) -> Response<Full<Bytes>> + Send + Sync;
 
 pub(crate) struct Web {
     _runtime: Runtime,
     pub(crate) port: u16,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
 impl Web {
-    /// Starts one that answers by this, which is told how many requests came before.
+    /// Starts a server. `answers` gets the number of earlier requests.
     pub(crate) fn start(
         tls: Option<Arc<rustls::ServerConfig>>,
-        answers: impl Fn(usize, &Heard) -> Response<Full<Bytes>> + Send + Sync + 'static,
+        answers: impl Fn(usize, &Received) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (heard, answers): (_, Arc<Answers>) = (Arc::default(), Arc::new(answers));
-        runtime.spawn(accept(listener, tls.map(TlsAcceptor::from), Arc::clone(&heard), answers));
-        Self { _runtime: runtime, port, heard }
+        let (received, answers): (_, Arc<Answers>) = (Arc::default(), Arc::new(answers));
+        runtime.spawn(accept(listener, tls.map(TlsAcceptor::from), Arc::clone(&received), answers));
+        Self { _runtime: runtime, port, received }
     }
 
-    /// What came so far.
-    pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+    /// Returns the requests so far.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
     }
 }
 
@@ -68,18 +68,18 @@ pub(crate) fn page(status: u16, body: &'static str) -> Response<Full<Bytes>> {
 async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<Received>>>,
     answers: Arc<Answers>,
 ) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (tls, heard, answers) = (tls.clone(), heard.clone(), answers.clone());
+        let (tls, received, answers) = (tls.clone(), received.clone(), answers.clone());
         tokio::spawn(async move {
             match tls {
-                None => talk(stream, heard, answers).await,
+                None => talk(stream, received, answers).await,
                 Some(tls) => {
                     if let Ok(stream) = tls.accept(stream).await {
-                        talk(stream, heard, answers).await;
+                        talk(stream, received, answers).await;
                     }
                 }
             }
@@ -89,30 +89,30 @@ async fn accept(
 
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<Received>>>,
     answers: Arc<Answers>,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let (heard, answers) = (heard.clone(), answers.clone());
+        let (received, answers) = (received.clone(), answers.clone());
         async move {
             let (head, body) = request.into_parts();
             let header = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
                 (name.to_string(), value.to_str().unwrap().to_owned())
             };
-            let came = Heard {
+            let came = Received {
                 path: head.uri.to_string(),
                 headers: head.headers.iter().map(header).collect(),
                 body: body.collect().await.unwrap().to_bytes(),
                 at: SystemTime::now(),
             };
             let before = {
-                let mut heard = heard.lock().unwrap();
-                heard.push(came.clone());
-                heard.len() - 1
+                let mut received = received.lock().unwrap();
+                received.push(came.clone());
+                received.len() - 1
             };
             Ok::<_, Infallible>(answers(before, &came))
         }
     });
-    // Who asks may hang up.
+    // The client may hang up.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }

@@ -1,9 +1,9 @@
-//! Several claimants of an order, claimants that die, and what is on record of it: K4 to K7, K10.
+//! Several instances that claim an order, instances that die, and the records of it: K4 to K7, K10.
 
 use rustix::process::Signal;
 use sawmill_servers::{KafkaExtras, Server};
 
-use super::place::{Noted, Pool};
+use super::fixture::{Pool, Record};
 use crate::support::{Running, until};
 
 #[test]
@@ -18,7 +18,7 @@ fn k4_of_several_claimants_one_works_the_order() {
     pool.send(&["./job one 1"]);
     until("it is done", || pool.count("end one") > 0);
     until("one exits", || instances.iter_mut().any(|instance| !instance.is_running()));
-    // The others yielded, and wait for the next.
+    // The others have yielded and wait for the next order.
     let running = instances.iter_mut().filter_map(|instance| instance.is_running().then_some(())).count();
     assert_eq!(running, INSTANCES as usize - 1);
     assert_eq!((pool.count("start one"), pool.count("overlap")), (1, 0), "{:?}", pool.journal());
@@ -53,7 +53,7 @@ fn k7_the_cursor_moves_only_as_orders_are_settled() {
     let Some(pool) = Pool::of(test) else { return };
     pool.send(&["./job a go", "./job b 0", "./job c 0"]);
     let count = |name: &str| pool.status()[name].as_u64().unwrap();
-    // None of them is a yet: whichever it begins with, one is claimed, and none is done.
+    // It may begin with any of them: one is claimed, and none is done. Repeat until that one is `a`.
     let mut begun = pool.start(1);
     until("something is begun", || pool.count("start") > 0);
     while pool.count("start a") == 0 {
@@ -79,7 +79,7 @@ fn k7_the_cursor_moves_only_as_orders_are_settled() {
     }
 }
 
-/// A broker that compacts as soon as it may.
+/// Starts a broker that compacts as soon as it may.
 pub(crate) fn eager_broker(test: &str) -> Option<Server> {
     let properties = "log.cleaner.backoff.ms=200\nlog.retention.check.interval.ms=500\n".to_owned();
     let extras = KafkaExtras { properties, ..KafkaExtras::default() };
@@ -108,18 +108,19 @@ fn k5_k10_what_is_completed_stays_so_and_the_topic_small_after_compaction() {
     }
     assert_eq!(pool.count("end"), ORDERS);
     let (written, end) = pool.claims_records();
-    let values = |records: &[Noted]| {
-        let live = |record: &&Noted| record.offset < end && record.bytes.is_some_and(|bytes| bytes > 0);
+    let values = |records: &[Record]| {
+        let live = |record: &&Record| record.offset < end && record.bytes.is_some_and(|bytes| bytes > 0);
         records.iter().filter(live).map(|record| record.key.clone()).collect::<Vec<_>>()
     };
 
-    // Topics and lanes, group, duty, shards, and the names of three instances: however many orders there were.
+    // The entries of topics and lanes, group, duty, shards, and the names of three instances, independent of
+    // the number of orders.
     const BOUND: usize = 20;
     let before = values(&written).len();
     assert!(before > 2 * BOUND, "{before} values for {ORDERS} orders");
     let mut left = Vec::new();
     until("the broker has compacted", || {
-        // The newest part of a topic is not compacted: something has to come after.
+        // The broker does not compact the newest segment, so more has to be written after it.
         pool.run(&["pause", &pool.orders]).ok();
         pool.run(&["resume", &pool.orders]).ok();
         left = values(&pool.claims_records().0);
@@ -127,7 +128,7 @@ fn k5_k10_what_is_completed_stays_so_and_the_topic_small_after_compaction() {
     });
     eprintln!("{ORDERS} orders: {before} values were written, and {} are left: {left:?}", left.len());
 
-    // A new order is the only one that is worked.
+    // Only the new order runs.
     pool.send(&["./job new 0"]);
     pool.work(1);
     assert_eq!((pool.count("end"), pool.count("end new")), (ORDERS + 1, 1), "{:?}", pool.journal());
@@ -141,7 +142,7 @@ fn k10_the_coordination_topic_is_made_compacted() {
     pool.send(&["./job a 0"]);
     pool.work(1);
     assert_eq!(pool.claims_setting("cleanup.policy").as_deref(), Some("compact"));
-    // An entry each for who there is and what is open, and none for what is over.
+    // There is an entry for each member and each open claim, and none for finished ones.
     let (records, _) = pool.claims_records();
     let mut standing = std::collections::BTreeSet::new();
     for record in records {

@@ -6,21 +6,21 @@ use std::sync::LazyLock;
 
 use rustix::process::Signal;
 
-use super::place::{Pool, TTL};
+use super::fixture::{Pool, TTL};
 use crate::support::{Running, until};
 
-/// A podman with a storage of its own, and an image in it.
+/// A podman with its own storage and an image in it.
 struct Podman {
-    /// The program and its options, as --container wants them.
+    /// The program and its options, for --container.
     program: String,
 }
 
-/// What lets containers run where there is no network and no init system.
+/// Options that let containers run without network and init system.
 const OPTIONS: &str = "--network=none --ulimit nofile=1024:1024 --ulimit nproc=1024:1024";
 const IMAGE: &str = "localhost/sawmill-test:1";
 
 impl Podman {
-    /// Without one the test is skipped, visibly.
+    /// Prepares podman; without it the test is skipped with a notice.
     fn of(test: &str, folder: &Path) -> Option<Self> {
         match Self::make(folder) {
             Ok(podman) => Some(podman),
@@ -33,7 +33,7 @@ impl Podman {
     }
 
     fn make(folder: &Path) -> Result<Self, String> {
-        // One of the tests gets it; the others wait.
+        // One test installs it; the others wait.
         static HAD: LazyLock<Result<(), String>> = LazyLock::new(sawmill_servers::podman);
         HAD.clone()?;
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
@@ -84,7 +84,7 @@ impl Podman {
         Running::start(&mut pool.instance(number, &args))
     }
 
-    /// How many containers there are, running or not.
+    /// Counts the containers, running or not.
     fn containers(&self) -> usize {
         self.run(&["ps", "--all", "--quiet"]).unwrap().lines().count()
     }
@@ -106,23 +106,23 @@ fn k8_an_order_is_a_container_image_with_environment_pairs() {
         serde_json::json!({"image": IMAGE, "args": ["/bin/sh", "-c", script], "env": {"SIZE": "5 0%"}})
             .to_string()
     };
-    // What it says on stdout is the instance's to say.
+    // Its stdout becomes the stdout of the instance.
     pool.send(&[&order("echo \"<$SIZE> ${SAWMILL_ID:+with} ${KAFKA_BROKERS:-nothing else}\"")]);
     assert_eq!(podman.start(&pool, 1, &[]).wait().ok(), "<5 0%> with nothing else\n");
     assert_eq!(pool.status()["done"].as_u64(), Some(1));
 
-    // Its exit code counts, and its last words.
+    // Its exit code decides, and its stderr is kept.
     pool.send(&[&order("echo no paper >&2; exit 65")]);
     podman.start(&pool, 1, &[]).wait().ok();
     let dead = pool.dead();
     assert!(dead.contains("no paper"), "{dead}");
 
-    // One that takes too long is ended, although it does not listen.
+    // A container that exceeds its time limit is ended, even if it ignores SIGTERM.
     pool.send(&[&order("trap '' TERM; sleep 600")]);
     podman.start(&pool, 1, &["--timeout", "2s", "--retries", "0"]).wait().ok();
     until("no container is left", || podman.containers() == 0);
 
-    // One whose instance is killed ends, too; and the order is worked again.
+    // A container whose instance is killed ends too, and the order runs again.
     let shared = pool.place.path("shared");
     std::fs::create_dir(&shared).unwrap();
     let mount = format!("{OPTIONS} --volume {}:/shared", shared.display());

@@ -1,28 +1,28 @@
-//! Two hundred orders, eight instances that are started again and again, and somebody who kills them at random moments.
+//! Two hundred orders and eight instances that are restarted again and again and killed at random moments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 
 use super::claims::eager_broker;
-use super::place::{Pool, TTL};
+use super::fixture::{Pool, TTL};
 use crate::support::{comes, until};
 
 const ORDERS: usize = 200;
 const INSTANCES: usize = 8;
 const KILLS: usize = 24;
-/// Far more than it should take, as machines are slow at times.
+/// The time limit, generous for slow machines.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Eight instances, each of which is started again when it ends, as a supervisor does.
+/// Eight instances, each of which is restarted when it ends, as a supervisor does.
 struct Supervisor<'a> {
     pool: &'a Pool,
     running: Vec<Child>,
-    /// The process ids of those that were killed.
+    /// The process ids of the killed instances.
     killed: BTreeSet<u32>,
-    /// How often an instance ended by itself otherwise than well, and what it said.
+    /// The number of instances that failed by themselves.
     failed: usize,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Supervisor<'a> {
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// Starts those again that have ended.
+    /// Restarts the instances that have ended.
     fn tend(&mut self) {
         for number in 0..self.running.len() {
             let Some(status) = self.running[number].try_wait().unwrap() else { continue };
@@ -63,7 +63,7 @@ impl Drop for Supervisor<'_> {
     }
 }
 
-/// Sends the orders, lets the instances work them while some are killed, and checks what became of it.
+/// Sends the orders, has the instances run them while some are killed, and checks the results.
 fn all_is_completed(pool: &Pool, test: &str) {
     let orders: Vec<String> = (0..ORDERS).map(|order| format!("./job {order} 0.4")).collect();
     pool.send(&orders.iter().map(String::as_str).collect::<Vec<_>>());
@@ -81,8 +81,8 @@ fn all_is_completed(pool: &Pool, test: &str) {
             panic!("{}\n{}", timeout_message(pool, ORDERS - done.len()), last_of(&pool.place.read("log")));
         }
         if began.elapsed() >= next_kill && supervisor.killed.len() < KILLS {
-            supervisor.kill(env.dice().roll() as usize % INSTANCES);
-            next_kill = began.elapsed() + Duration::from_millis(300 + env.dice().roll() % 900);
+            supervisor.kill(env.rng().next_u64() as usize % INSTANCES);
+            next_kill = began.elapsed() + Duration::from_millis(300 + env.rng().next_u64() % 900);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -99,7 +99,7 @@ fn all_is_completed(pool: &Pool, test: &str) {
     check(pool, &supervisor, test, took);
 }
 
-/// What became of a wait for so many orders that did not come.
+/// Describes a wait that failed with this many orders missing.
 fn timeout_message(pool: &Pool, missing: usize) -> String {
     let status = pool.status();
     let left = ["waiting", "scheduled", "claimed", "retrying"].map(|name| status[name].as_u64().unwrap());
@@ -111,7 +111,7 @@ fn timeout_message(pool: &Pool, missing: usize) -> String {
     }
 }
 
-/// The orders that have come to their end at least once.
+/// Returns the orders that have ended at least once.
 fn ended(pool: &Pool) -> BTreeSet<String> {
     let journal = pool.place.read("journal");
     journal
@@ -136,7 +136,7 @@ fn check(pool: &Pool, supervisor: &Supervisor<'_>, test: &str, took: Duration) {
     let mut again = 0;
     for (order, workers) in &starts {
         again += workers.len() - 1;
-        // Whoever began it and was not the last to do so was killed.
+        // Every worker that began it, except the last, was killed.
         let (_, former) = workers.split_last().unwrap();
         for worker in former {
             assert!(
@@ -173,9 +173,10 @@ fn k5_k10_the_same_while_the_coordination_topic_is_compacted() {
     pool.make_claims_compact_soon();
     pool.make_orders(4);
     all_is_completed(&pool, test);
-    // Mostly it has done so many times by now. What counts is that nothing is taken for undone afterwards.
+    // The broker has usually compacted many times by now. What matters is that no finished order is taken for
+    // unfinished afterwards.
     until("the broker has compacted", || {
-        // The newest part of a topic is not compacted: something has to come after.
+        // The broker does not compact the newest segment, so more has to be written after it.
         pool.run(&["pause", &pool.orders]).ok();
         pool.run(&["resume", &pool.orders]).ok();
         let (left, end) = pool.claims_records();

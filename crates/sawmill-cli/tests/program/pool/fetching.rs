@@ -8,10 +8,11 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::place::{Pool, TTL};
+use super::fixture::{Pool, TTL};
 use crate::support::Running;
 
-/// A web server on a port of its own that answers every path by what this says. It ends with the test's process.
+/// Starts a web server on its own port that answers every path with this function. It ends with the test
+/// process.
 fn serve(
     tls: Option<Arc<rustls::ServerConfig>>,
     answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static,
@@ -43,7 +44,7 @@ fn talk(mut stream: impl Read + Write, answer: &dyn Fn(&str) -> Vec<u8>) {
         }
     }
     let request = String::from_utf8(request).unwrap();
-    // Who asks may not want to hear all of it.
+    // The client may hang up early.
     let _ = stream.write_all(&answer(request.split(' ').nth(1).unwrap()));
     let _ = stream.flush();
 }
@@ -53,7 +54,7 @@ fn page(status: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// What the one order that there is has become, after one attempt.
+/// Sends one order, runs one attempt, and returns the reasons of dead letters.
 fn fate(pool: &Pool, url: &str, args: &[&str]) -> String {
     pool.send(&[&format!("{{\"url\": \"{url}\"}}")]);
     let args = [args, &["--retries", "0", "--ttl", TTL]].concat();

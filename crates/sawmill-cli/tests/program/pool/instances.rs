@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::place::Pool;
+use super::fixture::Pool;
 use crate::support::{Place, until};
 
 #[test]
@@ -49,7 +49,7 @@ fn k2_an_instance_that_died_resumes_its_order_before_any_other() {
     pool.until_noted("start first 1");
     pool.send(&["./job second 0", "./job third 0"]);
     instance.signal(Signal::KILL);
-    // What it ran dies with it; so the order can be made short.
+    // Its command dies with it; then the script of the order can be replaced by a short one.
     until("the command is gone", || !is_alive(&pool.place.read("pid-first")));
     pool.place.script("job", "echo \"start $1\" >> journal; echo \"end $1\" >> journal");
     let said = pool.work(1);
@@ -90,13 +90,13 @@ fn k9_a_second_instance_with_the_same_number_is_refused() {
     pool.send(&["./job b 0"]);
     let refused = pool.start(7).wait();
     refused.fails(1, &["instance-7", "at work", "INSTANCE_NUMBER"]);
-    // Another number is welcome, and the first is not disturbed.
+    // Another number is accepted, and the first instance is not disturbed.
     pool.work(8);
     assert_eq!(pool.count("end b 8"), 1, "{:?}", pool.journal());
     pool.place.write("go", "");
     first.wait().ok();
     assert_eq!((pool.count("start a"), pool.count("end a 7")), (1, 1), "{:?}", pool.journal());
-    // When it has left, its number is free at once.
+    // After it has left, its number is free at once.
     pool.send(&["./job c 0"]);
     pool.work(7);
     assert_eq!(pool.count("end c 7"), 1);
@@ -110,7 +110,7 @@ fn k9_of_two_that_start_with_one_number_at_the_same_moment_one_works() {
     until("one is refused", || two.iter_mut().any(|instance| !instance.is_running()));
     let refused = if two[0].is_running() { two.remove(1) } else { two.remove(0) };
     refused.wait().fails(1, &["instance-2", "INSTANCE_NUMBER"]);
-    // The one that is left takes the order.
+    // The remaining one takes the order.
     pool.send(&["./job a 0"]);
     two.remove(0).wait().ok();
     assert_eq!((pool.count("start a 2"), pool.count("end a 2")), (1, 1), "{:?}", pool.journal());

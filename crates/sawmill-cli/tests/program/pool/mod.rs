@@ -7,6 +7,6 @@ mod claims;
 mod containers;
 mod crowd;
 mod fetching;
+mod fixture;
 mod instances;
 mod orders;
-mod place;

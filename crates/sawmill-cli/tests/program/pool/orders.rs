@@ -1,6 +1,6 @@
-//! Orders as command lines, and what becomes of those that are none: K8.
+//! Orders as command lines, and messages that are not orders: K8.
 
-use super::place::{Pool, TTL};
+use super::fixture::{Pool, TTL};
 use crate::support::Running;
 
 #[test]
@@ -39,7 +39,7 @@ fn k8_what_is_no_order_is_a_dead_letter_and_what_fails_is_tried_again() {
     assert!(pool.place.path("tried").exists());
     let status = pool.status();
     assert_eq!((status["done"].as_u64(), status["retrying"].as_u64()), (Some(0), Some(1)), "{status}");
-    // The second attempt is the next order that there is.
+    // The next start runs the second attempt.
     pool.work(1);
     assert_eq!(pool.status()["done"].as_u64(), Some(1));
     pool.send(&["./not-there"]);

@@ -1,15 +1,16 @@
-//! The library beside the program, on the same store: to push, and to see what became of it.
+//! The library on the same store as the program: to push, and to check results.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sawmill::{DeadLetter, GroupStatus, MessageId, Push, Sawmill};
+use sawmill::admin::{DeadLetter, GroupStatus};
+use sawmill::{MessageId, Push, Sawmill};
 use sawmill_conformance::waits::timeout_message;
 use tokio::runtime::Runtime;
 
 use super::{Place, Running, comes, until};
 
-/// The store of a place, opened by the library.
+/// The store in the folder of a test, opened by the library.
 pub struct Library {
     runtime: Runtime,
     pub mill: Sawmill,
@@ -25,7 +26,7 @@ impl Library {
         Self { runtime, mill }
     }
 
-    /// The store of a place, with a topic in it.
+    /// Opens the store and creates a topic.
     pub fn with_topic(place: &Place, topic: &str) -> Self {
         let library = Self::open(place);
         library.block_on(library.mill.create_topic(topic)).unwrap();
@@ -40,7 +41,7 @@ impl Library {
         self.block_on(what(&self.mill))
     }
 
-    /// Pushes a message to a topic, which is made if it is not there, and gives its id as the program prints it.
+    /// Pushes a message, creating the topic if needed, and returns its id as the program prints it.
     pub fn pushed(&self, topic: &str, message: impl Into<Push>) -> String {
         self.block_on(self.mill.create_topic(topic)).unwrap();
         self.push(topic, message).to_string()
@@ -58,12 +59,12 @@ impl Library {
         self.block_on(self.mill.push_many(topic, pushes)).unwrap()
     }
 
-    /// Where the default group of a topic stands.
+    /// Returns the status of the default group of a topic.
     pub fn status(&self, topic: &str) -> GroupStatus {
-        self.block_on(self.mill.status(topic, "default")).unwrap()
+        self.block_on(self.mill.admin().status(topic, "default")).unwrap()
     }
 
-    /// Waits until the default group of a topic has done or given up so many messages, and nothing is left.
+    /// Waits until the default group has done or given up this many messages, and none are left.
     #[track_caller]
     pub fn until_settled(&self, topic: &str, messages: u64) {
         let left = |status: &GroupStatus| status.waiting + status.claimed + status.retrying;
@@ -74,7 +75,7 @@ impl Library {
         };
         if !comes(is_over) {
             let missing = async || {
-                let status = self.mill.status(topic, "default").await.unwrap();
+                let status = self.mill.admin().status(topic, "default").await.unwrap();
                 messages.saturating_sub(settled(&status)) as usize
             };
             let said = timeout_message("all messages are settled", &self.mill, topic, "default", missing);
@@ -84,15 +85,15 @@ impl Library {
         assert_eq!(settled(&status), messages, "some were settled twice: {status:?}");
     }
 
-    /// All dead letters of the default group.
+    /// Returns all dead letters of the default group.
     pub fn dead(&self, topic: &str) -> Vec<DeadLetter> {
         self.block_on(async {
-            self.mill.dead_letters(topic, "default").await.unwrap().list(100_000).await.unwrap()
+            self.mill.admin().dead_letters(topic, "default").await.unwrap().list(100_000).await.unwrap()
         })
     }
 }
 
-/// Stops a worker at a moment when it does not hold the lock of the database: nobody else could work until it goes on.
+/// Suspends a worker (SIGSTOP) at a moment when it does not hold the database lock, so that others can go on.
 pub fn freeze(place: &Place, worker: &Running) {
     let database = rusqlite::Connection::open(place.path("sawmill.db")).unwrap();
     database.busy_timeout(Duration::from_secs(1)).unwrap();

@@ -1,4 +1,4 @@
-//! The real program in a folder of its own: run to its end, or in the background with signals sent to it.
+//! Runs the real program in a temporary folder, to its end or in the background with signals.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// How long anything may take before a test gives up: far longer than it should, as machines are slow at times.
+/// The time limit of every wait, generous for slow machines.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A folder with a store in it, and the program to use it with.
+/// A temporary folder with a store, and the program to use it with.
 pub struct Place {
     folder: TempDir,
 }
 
-/// How a run of the program ended.
+/// The result of a run of the program.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -53,13 +53,14 @@ impl Place {
         path
     }
 
-    /// The text of a file; empty if it is not there.
+    /// Returns the text of a file; empty if it does not exist.
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// An executable shell script in the folder, to be named `./NAME`. Another process writes it: what this one has open for writing, a
-    /// process that another test starts has open for a moment, too, and a file that is open for writing cannot be run.
+    /// Creates an executable shell script in the folder, to be run as `./NAME`. Another process writes it: a
+    /// process that another test starts briefly inherits our open files, and a file that is open for writing
+    /// cannot be executed.
     pub fn script(&self, name: &str, body: &str) -> String {
         let mut shell = Command::new("sh");
         shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(self.path(name)).stdin(Stdio::piped());
@@ -69,7 +70,8 @@ impl Place {
         format!("./{name}")
     }
 
-    /// The program with these arguments, in this folder and with nothing of the tester's own settings.
+    /// Returns the command for the program with these arguments, in this folder and without the tester's own
+    /// settings.
     pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sawmill"));
         command.args(args).current_dir(self.folder());
@@ -86,7 +88,7 @@ impl Place {
         command
     }
 
-    /// Runs the program to its end, with nothing on stdin.
+    /// Runs the program to its end with empty stdin.
     pub fn run(&self, args: &[&str]) -> Ended {
         self.run_with(args, b"")
     }
@@ -95,19 +97,19 @@ impl Place {
     pub fn run_with(&self, args: &[&str], stdin: &[u8]) -> Ended {
         let mut running = Running::start(self.command(args).stdin(Stdio::piped()));
         let mut pipe = running.child.stdin.take().unwrap();
-        // A program that ends without reading everything breaks the pipe, as it may.
+        // The program may end without reading everything, which breaks the pipe.
         let _ = pipe.write_all(stdin);
         drop(pipe);
         running.wait()
     }
 
-    /// Runs the program to its end, which has to be a good one, and gives what it printed.
+    /// Runs the program to its end, which must be successful, and returns its stdout.
     #[track_caller]
     pub fn ok(&self, args: &[&str]) -> String {
         self.run(args).ok()
     }
 
-    /// Runs the program with `--json`, and gives each line it printed.
+    /// Runs the program with `--json`, and returns each line of its output.
     #[track_caller]
     pub fn json(&self, args: &[&str]) -> Vec<serde_json::Value> {
         let args: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
@@ -127,7 +129,7 @@ impl Ended {
         self.stdout
     }
 
-    /// The program failed with this exit code and said this.
+    /// Asserts this exit code and these parts of stderr.
     #[track_caller]
     pub fn fails(self, code: i32, said: &[&str]) -> Self {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
@@ -138,14 +140,14 @@ impl Ended {
     }
 }
 
-/// The program, running. It is killed if the test ends before it does.
+/// The running program. It is killed if the test ends first.
 pub struct Running {
     pub child: Child,
     stdout: Option<Collector>,
     stderr: Option<Collector>,
 }
 
-/// A pipe of the program, and what has come through it so far.
+/// A pipe of the program, and what has arrived through it.
 struct Collector {
     reader: JoinHandle<()>,
     said: Arc<Mutex<Vec<u8>>>,
@@ -158,7 +160,7 @@ impl Running {
         running
     }
 
-    /// Starts the program with a stdout that nobody reads.
+    /// Starts the program with a stdout that is closed on our side.
     pub fn start_unread(command: &mut Command) -> Self {
         let mut running = Self::start_with(command.stdout(Stdio::piped()));
         drop(running.child.stdout.take());
@@ -183,24 +185,24 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for the end, and kills what takes too long.
+    /// Waits for the end, and kills the program if that takes too long.
     pub fn wait(mut self) -> Ended {
         let status = self.wait_status();
         let gather = |pipe: &mut Option<Collector>| pipe.take().map_or_else(String::new, Collector::wait);
         Ended { code: status.code(), stdout: gather(&mut self.stdout), stderr: gather(&mut self.stderr) }
     }
 
-    /// What it has printed on stdout so far.
+    /// Returns its stdout so far.
     pub fn stdout(&self) -> String {
         self.stdout.as_ref().map_or_else(String::new, Collector::said)
     }
 
-    /// What it has said on stderr so far.
+    /// Returns its stderr so far.
     pub fn stderr(&self) -> String {
         self.stderr.as_ref().unwrap().said()
     }
 
-    /// Waits until it has said this on stderr.
+    /// Waits until stderr contains this text.
     #[track_caller]
     pub fn until_said(&self, text: &str) {
         until(&format!("{text:?} on stderr"), || self.stderr().contains(text));
@@ -251,13 +253,13 @@ impl Collector {
     }
 }
 
-/// Waits until this holds, and says what did not if it takes too long.
+/// Waits until the condition holds; panics if it takes too long.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     assert!(comes(&mut holds), "test timed out: {what}");
 }
 
-/// Waits until this holds. False if it takes too long.
+/// Waits until the condition holds. Returns false if it takes too long.
 pub fn comes(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

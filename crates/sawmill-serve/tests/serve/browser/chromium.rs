@@ -1,5 +1,6 @@
-//! A headless Chromium, told what to do by the DevTools protocol over a pipe: each message is JSON and ends with a zero byte. It
-//! notes whatever the page complains of, so that no test passes over it.
+//! Drives a headless Chromium by the DevTools protocol over a pipe. Each message is JSON and ends with a zero
+//! byte. Complaints of the page (errors, warnings, policy violations) are collected, so that tests can check
+//! for them.
 
 use std::fs::{self, File};
 use std::process::Stdio;
@@ -7,18 +8,18 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use base64::prelude::*;
-use sawmill::env::Env;
+use sawmill::engine::runtime::Env;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::support::{PATIENCE, Place};
+use crate::support::{TIMEOUT, TestServer};
 
-/// It reads the protocol from the third file and writes to the fourth.
+/// Chromium reads the protocol from file descriptor 3 and writes to 4.
 const PIPES: &str = "exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2";
 
-/// It sees no page but ours, so that it needs no sandbox, which root cannot have.
+/// The browser only loads our own page, so it needs no sandbox. Root cannot have one.
 const OPTIONS: &[&str] = &[
     "--headless",
     "--no-sandbox",
@@ -26,7 +27,8 @@ const OPTIONS: &[&str] = &[
     "--disable-dev-shm-usage",
     "--disable-extensions",
     "--disable-background-networking",
-    // What is typed before the first picture is painted counts, which on a busy machine comes late; and what nobody looks at does not wait.
+    // Input before the first frame must count, because that frame comes late on a busy machine. Background
+    // pages must not be slowed down.
     "--allow-pre-commit-input",
     "--disable-renderer-backgrounding",
     "--disable-backgrounding-occluded-windows",
@@ -37,7 +39,7 @@ const OPTIONS: &[&str] = &[
     "--remote-debugging-pipe",
 ];
 
-/// What a person sees and can point at, in the page's own language.
+/// Page-side helpers that find elements by what a user sees.
 const HELPERS: &str = "
     const label = (node) => node.getAttribute('aria-label') ?? node.textContent.trim();
     const find = (selector, text) => [...document.querySelectorAll(selector)]
@@ -55,15 +57,15 @@ pub(crate) struct Browser {
     calls: u64,
     complaints: Vec<String>,
     root: String,
-    // It is ended before its folder is removed.
+    // Dropped before `profile`, so that the process ends before its folder is removed.
     _process: Child,
     profile: TempDir,
 }
 
 impl Browser {
-    /// Opens the page of this server. Without a browser the test is skipped, visibly.
-    pub(crate) async fn of(test: &str, place: &Place) -> Option<Self> {
-        // One of the tests gets it; the others wait.
+    /// Opens the page of this server. Without a browser the test is skipped, with a message.
+    pub(crate) async fn of(test: &str, server: &TestServer) -> Option<Self> {
+        // The first test fetches the browser; the others wait.
         static PROGRAM: LazyLock<Result<std::path::PathBuf, String>> =
             LazyLock::new(sawmill_servers::chromium);
         let program = match &*PROGRAM {
@@ -91,11 +93,11 @@ impl Browser {
         let mut browser = Self {
             to,
             from,
-            env: place.env.clone(),
+            env: server.env.clone(),
             session: None,
             calls: 0,
             complaints: Vec::new(),
-            root: format!("http://{}/", place.address),
+            root: format!("http://{}/", server.address),
             _process: process,
             profile,
         };
@@ -125,14 +127,14 @@ impl Browser {
         bytes.push(0);
         self.to.write_all(&bytes).await.unwrap_or_else(|error| panic!("{error}: {}", self.said()));
         let env = self.env.clone();
-        let answer = env.within(PATIENCE, self.answer()).await;
+        let answer = env.within(TIMEOUT, self.answer()).await;
         let mut answer =
             answer.unwrap_or_else(|| panic!("test timed out: an answer to {method}: {}", self.said()));
         assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].take()
     }
 
-    /// The answer to the latest call, and on the way to it what else is told.
+    /// Returns the answer to the latest call, and collects complaints that arrive before it.
     async fn answer(&mut self) -> Value {
         loop {
             let mut bytes = Vec::new();
@@ -146,21 +148,21 @@ impl Browser {
         }
     }
 
-    /// What the browser itself printed.
+    /// The output of the browser process.
     fn said(&self) -> String {
         fs::read_to_string(self.profile.path().join("said")).unwrap_or_default()
     }
 
-    /// Loads a page of the server anew.
+    /// Reloads the page at this path.
     pub(crate) async fn visit(&mut self, path: &str) {
         let url = format!("{}{path}", self.root);
-        // Another part of the same page would not be loaded.
+        // Navigating to a fragment of the current page would not reload it.
         self.call("Page.navigate", json!({ "url": "about:blank" })).await;
         self.call("Page.navigate", json!({ "url": url })).await;
         self.until("document.readyState === 'complete' && !shown.startsWith('Loading')").await;
     }
 
-    /// The value of an expression in the page.
+    /// Returns the value of an expression in the page.
     pub(crate) async fn value(&mut self, expression: &str) -> Value {
         let whole = format!("(() => {{ {HELPERS} return {expression}; }})()");
         let asked = json!({ "expression": whole, "returnByValue": true, "awaitPromise": true });
@@ -169,11 +171,11 @@ impl Browser {
         answer["result"]["value"].take()
     }
 
-    /// Waits until the expression holds.
+    /// Waits until the expression is true.
     pub(crate) async fn until(&mut self, expression: &str) {
         let (env, began) = (self.env.clone(), self.env.now());
         while self.value(&format!("Boolean({expression})")).await != true {
-            if env.now().since(began) > PATIENCE {
+            if env.now().since(began) > TIMEOUT {
                 let shown = self.value("document.body.innerText").await;
                 panic!(
                     "test timed out: {expression}\nthe page: {shown}\nit complains: {:?}",
@@ -184,27 +186,27 @@ impl Browser {
         }
     }
 
-    /// Waits until the page shows this.
+    /// Waits until the page shows this text.
     pub(crate) async fn until_shown(&mut self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", json!(text))).await;
     }
 
-    /// Presses the mouse button on what has this text.
+    /// Clicks the element with this text.
     pub(crate) async fn click(&mut self, selector: &str, text: &str) {
         let wanted = format!("find({}, {})", json!(selector), json!(text));
         self.until(&wanted).await;
-        let place = format!(
+        let position = format!(
             "(() => {{ const node = {wanted}; node.scrollIntoView({{ block: 'center' }});
               const at = node.getBoundingClientRect(); return [at.x + at.width / 2, at.y + at.height / 2]; }})()"
         );
-        let at = self.value(&place).await;
+        let at = self.value(&position).await;
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({ "type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1 });
             self.call("Input.dispatchMouseEvent", event).await;
         }
     }
 
-    /// Presses a key and lets it go.
+    /// Presses and releases a key.
     pub(crate) async fn press(&mut self, key: &str) {
         let (key, code, number, text) = match key {
             "Tab" => (key, "Tab", 9, ""),
@@ -229,7 +231,7 @@ impl Browser {
         }
     }
 
-    /// Goes on with the key until what has this label has the focus, which has to be seen.
+    /// Presses Tab until the element with this label has the focus, and checks that the focus is visible.
     pub(crate) async fn tab_to(&mut self, wanted: &str) {
         let mut passed = Vec::new();
         for _ in 0..60 {
@@ -253,7 +255,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", size).await;
     }
 
-    /// Wants `light` or `dark`, and no colour in between.
+    /// Sets the preferred colour scheme, `light` or `dark`, and turns off transitions.
     pub(crate) async fn prefer(&mut self, scheme: &str) {
         let features = [("prefers-color-scheme", scheme), ("prefers-reduced-motion", "reduce")];
         let features = features.map(|(name, value)| json!({ "name": name, "value": value }));
@@ -261,21 +263,21 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", wanted).await;
     }
 
-    /// What is seen, as a PNG.
+    /// Takes a screenshot as a PNG.
     pub(crate) async fn picture(&mut self) -> Vec<u8> {
         let picture = self.call("Page.captureScreenshot", json!({ "format": "png" })).await;
         BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
     }
 
-    /// What the page complained of since this was asked before: errors, warnings, and what its policy forbade.
+    /// Takes the complaints since the last call: errors, warnings, and policy violations.
     pub(crate) async fn complaints(&mut self) -> Vec<String> {
-        // What was said before the answer to this was said.
+        // Complaints are sent in order, so all earlier ones arrive before the answer to this call.
         self.value("0").await;
         std::mem::take(&mut self.complaints)
     }
 
-    /// All went well.
-    pub(crate) async fn is_content(&mut self) {
+    /// Asserts that the page had no complaints.
+    pub(crate) async fn assert_no_complaints(&mut self) {
         assert_eq!(self.complaints().await, Vec::<String>::new());
     }
 }

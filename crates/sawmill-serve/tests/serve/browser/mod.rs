@@ -1,4 +1,5 @@
-//! The page as a person uses it, in a real browser: with the mouse, with the keyboard alone, on a phone, in the dark.
+//! Uses the page like a person, in a real browser: with the mouse, with the keyboard only, on a phone, and in
+//! dark mode.
 
 mod chromium;
 mod pictures;
@@ -6,18 +7,19 @@ mod pictures;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sawmill::{Access, Context, Outcome, Push};
+use sawmill::admin::Access;
+use sawmill::{Context, Outcome, Push};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::support::{Place, until};
+use crate::support::{TestServer, until};
 use chromium::Browser;
 
-/// Text that does something where it is taken for markup.
+/// Text that has an effect if it is treated as markup.
 const MARKUP: &str =
     "<img src=x onerror=\"window.ran = 1\"><script>window.ran = 1</script></pre></td><b>bold</b>";
 
-/// From now on the page notes whatever it asks for, what it watches, and each time that it will do something later.
+/// Makes the page record every request, event stream and timer that it starts from now on.
 const NOTE_WHAT_IT_BEGINS: &str = "(() => {
     window.begun = [];
     const note = (real) => (first, ...more) => { window.begun.push(String(first)); return real(first, ...more); };
@@ -30,12 +32,12 @@ const NOTE_WHAT_IT_BEGINS: &str = "(() => {
     return 0;
 })()";
 
-/// Lets all that waits die of this.
-async fn kill(place: &Place, topic: &str, reason: &'static str) {
-    let waiting = place.mill.status(topic, "default").await.unwrap().waiting;
-    let dead = async || place.mill.status(topic, "default").await.unwrap().dead;
+/// Turns all waiting messages into dead letters with this reason.
+async fn make_dead(server: &TestServer, topic: &str, reason: &'static str) {
+    let waiting = server.mill.admin().status(topic, "default").await.unwrap().waiting;
+    let dead = async || server.mill.admin().status(topic, "default").await.unwrap().dead;
     let before = dead().await;
-    let worker = place.mill.worker(topic).start(move |_: Context| async move { Outcome::dead(reason) });
+    let worker = server.mill.worker(topic).start(move |_: Context| async move { Outcome::dead(reason) });
     let worker = worker.await.unwrap();
     until("they are dead", async || dead().await == before + waiting).await;
     worker.stop().await;
@@ -43,22 +45,22 @@ async fn kill(place: &Place, topic: &str, reason: &'static str) {
 
 #[tokio::test]
 async fn the_overview_changes_while_it_is_looked_at() {
-    let place = Place::open().await;
-    place.mill.create_topic("emails").await.unwrap();
-    let Some(mut page) = Browser::of("the overview", &place).await else { return };
+    let server = TestServer::open().await;
+    server.mill.create_topic("emails").await.unwrap();
+    let Some(mut page) = Browser::of("the overview", &server).await else { return };
     page.until("cell('emails', 'Waiting') === '0'").await;
     page.value("window.same = true").await;
-    place.mill.push_many("emails", ["x"; 1234]).await.unwrap();
+    server.mill.push_many("emails", ["x"; 1234]).await.unwrap();
     page.until("cell('emails', 'Waiting') === '1,234' && cell('emails', 'Verdict') === 'no groups'").await;
-    place.mill.create_topic("orders").await.unwrap();
-    let worker = place.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
+    server.mill.create_topic("orders").await.unwrap();
+    let worker = server.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
     page.until("cell('emails', 'Waiting') === '0' && cell('orders', 'Waiting') === '0'").await;
     page.until("cell('emails', 'Workers') === '1'").await;
-    // While there is something to do, it is seen how much is done, and how that changes.
+    // While work goes on, the page shows the rate and its history.
     let pushes = async {
         loop {
-            place.mill.push_many("emails", ["x"; 50]).await.unwrap();
-            place.env.sleep(std::time::Duration::from_millis(200)).await;
+            server.mill.push_many("emails", ["x"; 50]).await.unwrap();
+            server.env.sleep(std::time::Duration::from_millis(200)).await;
         }
     };
     let seen = async {
@@ -72,7 +74,7 @@ async fn the_overview_changes_while_it_is_looked_at() {
     }
     worker.stop().await;
     page.until("cell('emails', 'Oldest') === '–' || cell('emails', 'Waiting') !== '0'").await;
-    place.mill.push("emails", "x").await.unwrap();
+    server.mill.push("emails", "x").await.unwrap();
     page.until(
         "/^[1-9][0-9]* s$/.test(cell('emails', 'Oldest')) && cell('emails', 'Verdict') === 'no workers'",
     )
@@ -81,17 +83,17 @@ async fn the_overview_changes_while_it_is_looked_at() {
     assert_eq!(page.value(&format!("{told}.includes('/api/v1/status')")).await, false, "it does not ask");
     assert_eq!(page.value("window.same").await, true, "it was not loaded anew");
     assert_eq!(page.value("document.getElementById('live').textContent").await, "live");
-    page.is_content().await;
+    page.assert_no_complaints().await;
 }
 
 #[tokio::test]
 async fn workers_are_shown_with_their_slots_claims_and_beats() {
-    let place = Place::open().await;
-    place.mill.create_topic("emails").await.unwrap();
-    place.mill.push_many("emails", ["x", "y"]).await.unwrap();
+    let server = TestServer::open().await;
+    server.mill.create_topic("emails").await.unwrap();
+    server.mill.push_many("emails", ["x", "y"]).await.unwrap();
     let busy = |context: Context| async move { context.cancelled().await };
-    let worker = place.mill.worker("emails").name("pbx").slots(7).start(busy).await.unwrap();
-    let Some(mut page) = Browser::of("workers", &place).await else { return };
+    let worker = server.mill.worker("emails").name("pbx").concurrency(7).start(busy).await.unwrap();
+    let Some(mut page) = Browser::of("workers", &server).await else { return };
     page.click("nav a", "Workers").await;
     page.until("find('td[data-name=Worker]', 'pbx') && find('td[data-name=Topics] a', 'emails')").await;
     let cell = |name: &str| format!("document.querySelector('td[data-name=\"{name}\"]').textContent");
@@ -100,17 +102,17 @@ async fn workers_are_shown_with_their_slots_claims_and_beats() {
     page.until(&format!("/^[0-9]+ s ago$/.test({})", cell("Last beat"))).await;
     worker.abort().await;
     page.until_shown("There are no workers.").await;
-    page.is_content().await;
+    page.assert_no_complaints().await;
 }
 
 #[tokio::test]
 async fn a_letter_is_dropped_where_it_is_read_once_that_was_said_twice() {
-    let place = Place::open().await;
-    place.mill.create_topic("emails").await.unwrap();
-    let id = place.mill.push("emails", "x").await.unwrap();
-    kill(&place, "emails", "no such address").await;
-    let dead = async || place.mill.status("emails", "default").await.unwrap().dead;
-    let Some(mut page) = Browser::of("dropping a letter", &place).await else { return };
+    let server = TestServer::open().await;
+    server.mill.create_topic("emails").await.unwrap();
+    let id = server.mill.push("emails", "x").await.unwrap();
+    make_dead(&server, "emails", "no such address").await;
+    let dead = async || server.mill.admin().status("emails", "default").await.unwrap().dead;
+    let Some(mut page) = Browser::of("dropping a letter", &server).await else { return };
     page.visit(&format!("#/letter/emails/default/{id}")).await;
     page.click("button", "Drop").await;
     page.until_shown(&format!("Drop letter {id}. This cannot be undone.")).await;
@@ -122,19 +124,19 @@ async fn a_letter_is_dropped_where_it_is_read_once_that_was_said_twice() {
     page.until_shown("Dropped.").await;
     page.until("find('h1', 'Dead letters of') && shown.includes('There are no dead letters.')").await;
     assert_eq!(dead().await, 0);
-    page.is_content().await;
+    page.assert_no_complaints().await;
 }
 
 #[tokio::test]
 async fn a_dead_letter_is_found_looked_at_resent_and_worked() {
-    let place = Place::open().await;
-    place.mill.create_topic("emails").await.unwrap();
+    let server = TestServer::open().await;
+    server.mill.create_topic("emails").await.unwrap();
     for name in ["alice", "bob", "carol"] {
         let push = Push::new(format!("{{\"to\":\"{name}\"}}")).key(name).header("lang", "en");
-        place.mill.push("emails", push).await.unwrap();
+        server.mill.push("emails", push).await.unwrap();
     }
-    kill(&place, "emails", "no such address").await;
-    let Some(mut page) = Browser::of("dead letters", &place).await else { return };
+    make_dead(&server, "emails", "no such address").await;
+    let Some(mut page) = Browser::of("dead letters", &server).await else { return };
     page.click("nav a", "Dead letters").await;
     page.click("td a", "3").await;
     page.until("document.querySelectorAll('tbody tr').length === 3").await;
@@ -151,15 +153,15 @@ async fn a_dead_letter_is_found_looked_at_resent_and_worked() {
     page.until("document.querySelectorAll('tbody tr').length === 2 && !shown.includes('bob')").await;
     let (worked, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let (counted, told) = (worked.clone(), seen.clone());
-    let worker = place.mill.worker("emails").start(move |payload: String| {
+    let worker = server.mill.worker("emails").start(move |payload: String| {
         assert!(payload.contains("bob"));
         counted.fetch_add(1, Ordering::SeqCst);
         told.notify_one();
         async {}
     });
     let worker = worker.await.unwrap();
-    place.env.within(crate::support::PATIENCE, seen.notified()).await.expect("test timed out: it is worked");
-    // Those that are chosen go for good, once this was said twice.
+    server.env.within(crate::support::TIMEOUT, seen.notified()).await.expect("test timed out: it is worked");
+    // Dropping the chosen letters needs a confirmation.
     page.click("button", "Drop chosen").await;
     page.until_shown("Choose letters first.").await;
     page.click("input", "Choose").await;
@@ -167,26 +169,30 @@ async fn a_dead_letter_is_found_looked_at_resent_and_worked() {
     page.until_shown("This cannot be undone.").await;
     page.click("dialog button", "Cancel").await;
     page.until("!document.querySelector('dialog').open").await;
-    assert_eq!(place.mill.status("emails", "default").await.unwrap().dead, 2, "nothing is dropped yet");
+    assert_eq!(
+        server.mill.admin().status("emails", "default").await.unwrap().dead,
+        2,
+        "nothing is dropped yet"
+    );
     page.click("button", "Drop chosen").await;
     page.click("dialog button", "Drop").await;
     page.until("document.querySelectorAll('tbody tr').length === 1").await;
-    assert_eq!(place.mill.status("emails", "default").await.unwrap().dead, 1);
+    assert_eq!(server.mill.admin().status("emails", "default").await.unwrap().dead, 1);
     assert_eq!(worked.load(Ordering::SeqCst), 1);
-    page.is_content().await;
+    page.assert_no_complaints().await;
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_group_is_paused_resumed_and_made_to_begin_again() {
-    let place = Place::open().await;
-    place.mill.create_topic("emails").await.unwrap();
-    place.mill.push_many("emails", ["a", "b", "c"]).await.unwrap();
-    let worker = place.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
+    let server = TestServer::open().await;
+    server.mill.create_topic("emails").await.unwrap();
+    server.mill.push_many("emails", ["a", "b", "c"]).await.unwrap();
+    let worker = server.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
     worker.drained().await;
     worker.stop().await;
-    let status = async || place.mill.status("emails", "default").await.unwrap();
-    let Some(mut page) = Browser::of("a group", &place).await else { return };
+    let status = async || server.mill.admin().status("emails", "default").await.unwrap();
+    let Some(mut page) = Browser::of("a group", &server).await else { return };
     page.click("td a", "emails").await;
     page.click("button", "Pause").await;
     page.until("find('button', 'Resume') && cell('emails', 'Verdict') === 'paused'").await;
@@ -202,10 +208,10 @@ async fn a_group_is_paused_resumed_and_made_to_begin_again() {
     page.click("button", "Replay from the start").await;
     page.click("dialog button", "Replay").await;
     page.until("cell('emails', 'Waiting') === '3'").await;
-    page.is_content().await;
+    page.assert_no_complaints().await;
 }
 
-/// This part of the page shows the markup, and nothing of it was taken for such.
+/// Asserts that this part of the page shows the markup as text.
 async fn stays_text(page: &mut Browser, part: &str) {
     page.value(&format!("(location.hash = '#/{part}')")).await;
     page.until("shown.includes('<img src=x onerror=') && shown.includes('<script>')").await;
@@ -215,24 +221,24 @@ async fn stays_text(page: &mut Browser, part: &str) {
 
 #[tokio::test]
 async fn q21_what_messages_say_stays_text() {
-    let place = Place::open().await;
-    place.mill.create_topic("emails").await.unwrap();
+    let server = TestServer::open().await;
+    server.mill.create_topic("emails").await.unwrap();
     let push = || Push::new(MARKUP).key(MARKUP).header("note", MARKUP);
-    let id = place.mill.push("emails", push()).await.unwrap();
-    kill(&place, "emails", MARKUP).await;
-    place.mill.push("emails", push()).await.unwrap();
-    let Some(mut page) = Browser::of("markup", &place).await else { return };
+    let id = server.mill.push("emails", push()).await.unwrap();
+    make_dead(&server, "emails", MARKUP).await;
+    server.mill.push("emails", push()).await.unwrap();
+    let Some(mut page) = Browser::of("markup", &server).await else { return };
     stays_text(&mut page, "topic/emails").await;
     stays_text(&mut page, "dead/emails/default").await;
     stays_text(&mut page, &format!("letter/emails/default/{id}")).await;
-    let worker = place.mill.worker("emails").start(|context: Context| async move {
+    let worker = server.mill.worker("emails").start(|context: Context| async move {
         context.note(MARKUP);
         context.cancelled().await;
     });
     let worker = worker.await.unwrap();
     stays_text(&mut page, "workers").await;
-    page.is_content().await;
-    // A page that did take it for markup would still not run it, and this test would hear of it.
+    page.assert_no_complaints().await;
+    // Even if the page treated it as markup, the policy would not run it, and the browser would complain.
     page.value("(document.body.insertAdjacentHTML('beforeend', `<img src=x onerror='window.ran = 1'>`), 0)")
         .await;
     let mut heard = Vec::new();
@@ -247,17 +253,17 @@ async fn q21_what_messages_say_stays_text() {
 
 #[tokio::test]
 async fn the_keyboard_is_enough() {
-    let place = Place::open().await;
-    place.mill.create_topic("emails").await.unwrap();
-    place.mill.push_many("emails", ["to alice", "to bob"]).await.unwrap();
-    kill(&place, "emails", "no such address").await;
-    let Some(mut page) = Browser::of("the keyboard", &place).await else { return };
+    let server = TestServer::open().await;
+    server.mill.create_topic("emails").await.unwrap();
+    server.mill.push_many("emails", ["to alice", "to bob"]).await.unwrap();
+    make_dead(&server, "emails", "no such address").await;
+    let Some(mut page) = Browser::of("the keyboard", &server).await else { return };
     page.until("cell('emails', 'Dead') === '2'").await;
     page.press("Tab").await;
     assert_eq!(page.value("label(document.activeElement)").await, "Skip to content");
-    // What has the focus keeps it while the page is drawn anew.
+    // The focused element keeps the focus when the page is redrawn.
     page.tab_to("emails").await;
-    place.mill.push("emails", "another").await.unwrap();
+    server.mill.push("emails", "another").await.unwrap();
     page.until("cell('emails', 'Waiting') === '1'").await;
     assert_eq!(page.value("label(document.activeElement)").await, "emails");
     page.press("3").await;
@@ -277,7 +283,7 @@ async fn the_keyboard_is_enough() {
     page.press("Enter").await;
     page.until_shown("Resent.").await;
     page.until("document.querySelectorAll('tbody tr').length === 1 && find('h1', 'Dead letters of')").await;
-    // What is destroyed is asked about, and who says nothing but "yes, yes" destroys nothing.
+    // Destructive actions ask first, and the default answer cancels.
     for answer in ["Enter", "Escape"] {
         page.tab_to("Choose 0").await;
         if answer == "Enter" {
@@ -294,26 +300,27 @@ async fn the_keyboard_is_enough() {
             "one goes on from there"
         );
     }
-    assert_eq!(place.mill.status("emails", "default").await.unwrap().dead, 1);
+    assert_eq!(server.mill.admin().status("emails", "default").await.unwrap().dead, 1);
     page.press("Enter").await;
     page.until("document.querySelector('dialog').open").await;
     page.tab_to("Drop").await;
     page.press("Enter").await;
     page.until("shown.includes('There are no dead letters.')").await;
-    let worker = place.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
+    let worker = server.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
     until("the resent one is done", async || worker.counts().done == 2).await;
     worker.stop().await;
-    page.is_content().await;
+    page.assert_no_complaints().await;
 }
 
 #[tokio::test]
 async fn q21_the_page_is_for_those_who_have_a_token() {
-    let place = Place::guarded().await;
-    place.mill.create_topic("emails").await.unwrap();
-    place.mill.push("emails", "secret").await.unwrap();
-    kill(&place, "emails", "no such address").await;
-    let (admin, reader) = (place.token(None, Access::Admin).await, place.token(None, Access::Read).await);
-    let Some(mut page) = Browser::of("the login", &place).await else { return };
+    let server = TestServer::guarded().await;
+    server.mill.create_topic("emails").await.unwrap();
+    server.mill.push("emails", "secret").await.unwrap();
+    make_dead(&server, "emails", "no such address").await;
+    let (admin, reader) =
+        (server.credential(None, Access::Admin).await, server.credential(None, Access::Read).await);
+    let Some(mut page) = Browser::of("the login", &server).await else { return };
     page.until("document.activeElement.id === 'token'").await;
     assert_eq!(page.value("Boolean(find('nav a', ''))").await, false);
     page.write("sawmill_wrong_token").await;
@@ -324,11 +331,11 @@ async fn q21_the_page_is_for_those_who_have_a_token() {
         complaints.iter().all(|text| text.contains("401")),
         "the browser tells of no more: {complaints:?}"
     );
-    for (token, may) in [(reader, false), (admin, true)] {
+    for (credential, may) in [(reader, false), (admin, true)] {
         page.value("(location.hash = '#/')").await;
         page.value("(document.getElementById('token').value = '', 0)").await;
         page.click("input", "Token").await;
-        page.write(&token).await;
+        page.write(&credential).await;
         page.click("button", "Log in").await;
         page.until("cell('emails', 'Dead') === '1'").await;
         assert_eq!(page.value("document.cookie").await, "", "no script can read the token");
@@ -342,45 +349,45 @@ async fn q21_the_page_is_for_those_who_have_a_token() {
         page.until("find('h1', 'Log in') && !find('nav a', '')").await;
         assert!(!page.value("document.body.innerText").await.as_str().unwrap().contains("secret"));
     }
-    page.is_content().await;
+    page.assert_no_complaints().await;
 }
 
 #[tokio::test]
 async fn q21_who_may_only_push_is_told_that_there_is_nothing_to_see() {
-    let place = Place::guarded().await;
-    let token = place.token(None, Access::Write).await;
-    let Some(mut page) = Browser::of("a login for pushing", &place).await else { return };
+    let server = TestServer::guarded().await;
+    let credential = server.credential(None, Access::Write).await;
+    let Some(mut page) = Browser::of("a login for pushing", &server).await else { return };
     page.value(NOTE_WHAT_IT_BEGINS).await;
-    page.write(&token).await;
+    page.write(&credential).await;
     page.press("Enter").await;
     page.until("find('h1', 'This token is for pushing')").await;
-    // It asks for nothing that it may not see, and waits for nothing upon which it could begin anew.
+    // The page requests nothing that it may not see, and starts nothing that would retry later.
     assert_eq!(page.value("window.begun").await, json!(["api/v1/session", "api/v1/session"]));
-    page.is_content().await;
+    page.assert_no_complaints().await;
     page.click("button", "Log out").await;
     page.until("find('h1', 'Log in')").await;
 }
 
 #[tokio::test]
 async fn q21_an_open_page_asks_for_a_token_once_there_are_some() {
-    let place = Place::open().await;
-    place.mill.create_topic("emails").await.unwrap();
-    let Some(mut page) = Browser::of("a door that is closed", &place).await else { return };
+    let server = TestServer::open().await;
+    server.mill.create_topic("emails").await.unwrap();
+    let Some(mut page) = Browser::of("a door that is closed", &server).await else { return };
     page.until("cell('emails', 'Waiting') === '0'").await;
-    place.token(None, Access::Read).await;
+    server.credential(None, Access::Read).await;
     page.until("find('h1', 'Log in')").await;
 }
 
 #[tokio::test]
 async fn who_may_not_look_any_more_is_shown_the_door() {
-    let place = Place::guarded().await;
-    place.mill.create_topic("emails").await.unwrap();
-    let token = place.token(None, Access::Read).await;
-    let Some(mut page) = Browser::of("a revoked login", &place).await else { return };
-    page.write(&token).await;
+    let server = TestServer::guarded().await;
+    server.mill.create_topic("emails").await.unwrap();
+    let credential = server.credential(None, Access::Read).await;
+    let Some(mut page) = Browser::of("a revoked login", &server).await else { return };
+    page.write(&credential).await;
     page.press("Enter").await;
     page.until("cell('emails', 'Waiting') === '0'").await;
-    // Who may not look any more is shown the door, without having to touch anything.
-    place.mill.revoke_grant(token.split('_').nth(1).unwrap()).await.unwrap();
+    // The page shows the login by itself when access is revoked.
+    server.mill.admin().revoke_access_key(credential.split('_').nth(1).unwrap()).await.unwrap();
     page.until("find('h1', 'Log in')").await;
 }
