@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sawmill_engine::storage::StoreUrl;
+use sawmill_engine::storage::{StoreUrl, percent_decode};
 use sawmill_engine::{Error, ErrorKind, Result};
 
 /// The session timeout if the URL does not set it.
@@ -11,13 +11,16 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(3600);
 const SETTING: &str = "session-timeout";
 
+/// How many hosts the driver is given at least.
+const ROUND: usize = 12;
+
 const EXAMPLE: &str = "write it like zookeeper://host:2181,host:2181/path";
 
 /// The parsed URL of a ledger.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// Hosts and ports, in the driver's syntax.
-    pub(crate) hosts: String,
+    /// Hosts and ports, separated by commas.
+    hosts: String,
     /// The node below which everything is kept; `None` means the default.
     pub(crate) chroot: Option<String>,
     /// User and password, joined by a colon.
@@ -46,6 +49,16 @@ impl Address {
             user: user.map(credentials).transpose().map_err(|said| refused(&said))?,
             session_timeout: session_timeout(settings).map_err(|said| refused(&said))?,
         })
+    }
+
+    /// Returns the hosts in the driver's syntax, each several times.
+    ///
+    /// The driver doubles its pause whenever it has tried all hosts. With one host it may still wait when the
+    /// server has been back for as long as it was away, and the session ends meanwhile. Within a round of
+    /// hosts its pauses are short.
+    pub(crate) fn round_of_hosts(&self) -> String {
+        let hosts = self.hosts.split(',').count();
+        vec![self.hosts.as_str(); ROUND.div_ceil(hosts)].join(",")
     }
 }
 
@@ -88,22 +101,7 @@ fn credentials(text: &str) -> Result<String, String> {
 }
 
 fn decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, others)) = rest.split_first() {
-        if *first == b'%' {
-            let digits = others.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-            let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-            bytes.push(
-                byte.ok_or("the user or the password has a % without two hex digits: write %25 for it")?,
-            );
-            rest = &others[2..];
-        } else {
-            bytes.push(*first);
-            rest = others;
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| "the user or the password is not valid UTF-8".to_owned())
+    percent_decode(text).map_err(|error| format!("the user or the password is not URL-encoded: {error}"))
 }
 
 fn session_timeout(settings: &str) -> Result<Duration, String> {
@@ -149,6 +147,15 @@ mod tests {
     }
 
     #[test]
+    fn the_driver_is_given_hosts_for_a_whole_round() {
+        for (hosts, given) in [("one:2181", 12), ("one,two", 12), ("one,two,three,four,five", 15)] {
+            let round = address(&format!("zookeeper://{hosts}")).unwrap().round_of_hosts();
+            assert_eq!(round.split(',').count(), given, "{round}");
+            assert!(round.starts_with(hosts), "{round}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_and_no_password_is_shown() {
         for (text, said) in [
             ("zookeeper:one", "no // before"),
@@ -164,7 +171,7 @@ mod tests {
             ("zookeeper://me:@one", "password is missing"),
             ("zookeeper://:secret@one", "password is missing"),
             ("zookeeper://m%3Ae:secret@one", "a colon"),
-            ("zookeeper://me:secret%4@one", "hex digits"),
+            ("zookeeper://me:secret%4@one", "two hexadecimal digits"),
             ("zookeeper://me:secret%ff@one", "UTF-8"),
             ("zookeeper://me:secret@one?colour=red", "colour"),
             ("zookeeper://me:secret@one?session-timeout=soon", "from 0.1"),

@@ -12,8 +12,8 @@ use crate::error::{explain, unreachable};
 
 /// How long a call waits for a connection. Nothing is sent before.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The pause before another attempt to begin a session.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The pause before all hosts are tried again to begin a session.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The current session, and what is needed to begin a new one.
 pub(crate) struct Session {
@@ -84,7 +84,7 @@ impl Session {
         if let Some(user) = &self.address.user {
             connector = connector.with_auth("digest", user.as_bytes());
         }
-        connector.connect(&self.address.hosts).await
+        connector.connect(&self.address.round_of_hosts()).await
     }
 }
 
