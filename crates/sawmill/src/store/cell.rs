@@ -222,23 +222,30 @@ impl<'a> Backoff<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
-    use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::{Arc, Mutex};
 
     use async_trait::async_trait;
     use sawmill_engine::storage::{Ledger, Memory, Notifications};
 
     use super::*;
 
-    /// A ledger whose next commits have an unknown outcome: they are not written.
-    struct Forgetful {
+    /// What happens to a commit.
+    #[derive(Clone, Copy)]
+    enum Fault {
+        /// It is not written, and has an unknown outcome.
+        Lost,
+        /// Another program changes the entry just before. The commit reports this outcome.
+        Overtaken(Commit),
+    }
+
+    /// A ledger whose next commits meet these faults, the last one first.
+    struct Faulty {
         memory: Memory,
-        unknown: AtomicU32,
+        faults: Mutex<Vec<Fault>>,
     }
 
     #[async_trait]
-    impl Ledger for Forgetful {
+    impl Ledger for Faulty {
         async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
             self.memory.get(key).await
         }
@@ -246,9 +253,15 @@ mod tests {
             self.memory.list(prefix).await
         }
         async fn commit(&self, write: Write) -> Result<Commit> {
-            match self.unknown.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
-                Ok(_) => Ok(Commit::Unknown),
-                Err(_) => self.memory.commit(write).await,
+            let fault = self.faults.lock().unwrap().pop();
+            match fault {
+                None => self.memory.commit(write).await,
+                Some(Fault::Lost) => Ok(Commit::Unknown),
+                Some(Fault::Overtaken(outcome)) => {
+                    let others = Write { value: Some(encode_json(&Number(100))), ..write };
+                    assert!(matches!(self.memory.commit(others).await?, Commit::Done(_)));
+                    Ok(outcome)
+                }
             }
         }
         fn entry_notifications(&self) -> Notifications {
@@ -256,13 +269,13 @@ mod tests {
         }
     }
 
-    fn store(unknown: u32) -> Store {
+    fn store(faults: Vec<Fault>) -> Store {
         let (log, memory) = (Arc::new(Memory::new()), Memory::new());
         let kit = crate::testing::TestMill::new();
         let env = kit.store().env().clone();
         // Nobody moves the kit's clock: pauses take no time.
         let env = env.with_clock(NoPauses(sawmill_engine::runtime::SystemClock));
-        Store::new(log, Arc::new(Forgetful { memory, unknown: AtomicU32::new(unknown) }), env, Vec::new())
+        Store::new(log, Arc::new(Faulty { memory, faults: Mutex::new(faults) }), env, Vec::new())
     }
 
     /// A clock whose sleeps are over at once.
@@ -300,7 +313,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_is_tried_again_after_unknown_outcomes() {
-        let store = store(3);
+        let store = store(vec![Fault::Lost; 3]);
         assert_eq!(increment(&store).await.unwrap(), 1);
         assert_eq!(increment(&store).await.unwrap(), 2);
         assert_eq!(Cell::<Number>::new(&store, key()).read().await.unwrap(), Some(Number(2)));
@@ -308,15 +321,30 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_that_is_given_up_after_unknown_outcomes_may_have_taken_effect() {
-        let store = store(u32::MAX);
+        let store = store(vec![Fault::Lost; MAX_TRIES as usize]);
         assert_eq!(increment(&store).await.unwrap_err().kind(), ErrorKind::Unknown);
         let kept = Cell::<Number>::new(&store, key()).edit(|_, in_doubt| Ok(Edit::Keep(in_doubt))).await;
         assert!(!kept.unwrap(), "this change was not sent");
     }
 
+    /// Two others change the entry. Only the first of them may have been this change, whose outcome was
+    /// unknown then; the second try has certainly failed.
+    #[tokio::test]
+    async fn a_try_is_in_doubt_only_while_its_outcome_is_unknown() {
+        let store = store(vec![Fault::Overtaken(Commit::Conflict), Fault::Overtaken(Commit::Unknown)]);
+        let mut seen = Vec::new();
+        let cell = Cell::<Number>::new(&store, key());
+        let edited = cell.edit(|number, in_doubt| {
+            seen.push((number.map(|Number(number)| number), in_doubt));
+            Ok(Edit::Write(Number(1), ()))
+        });
+        edited.await.unwrap();
+        assert_eq!(seen, [(None, false), (Some(100), true), (Some(100), false)]);
+    }
+
     #[tokio::test]
     async fn an_entry_that_cannot_be_decoded_can_be_removed() {
-        let store = store(2);
+        let store = store(vec![Fault::Lost; 2]);
         let write = Write { key: key(), expect: None, value: Some("{".into()) };
         while store.ledger().commit(write.clone()).await.unwrap() == Commit::Unknown {}
         let cell = Cell::<Number>::new(&store, key());
