@@ -30,6 +30,7 @@
 //!
 //! [`history`] records the events of runs with real processes and finds violations. [`load`] measures the
 //! statements that a store sends to its database. [`upgrade`] runs two versions of a program on one store.
+//! [`recorded`] opens stores that an earlier version has filled.
 //! [`trial`] is a load that runs while a test harms the servers. [`pair`] combines the log of one engine with
 //! the ledger of another. [`waits`] tells a lost message from a slow machine.
 //!
@@ -43,6 +44,7 @@ pub mod load;
 pub mod pair;
 #[cfg(unix)]
 pub mod processes;
+pub mod recorded;
 pub mod trial;
 pub mod upgrade;
 pub mod waits;

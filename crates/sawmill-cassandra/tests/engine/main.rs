@@ -7,6 +7,7 @@ mod long;
 mod lost_answers;
 mod pair;
 mod queue;
+mod recorded;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;

@@ -6,5 +6,6 @@ mod compaction;
 mod conformance;
 mod foreign;
 mod pair;
+mod recorded;
 #[path = "../support/mod.rs"]
 mod support;

@@ -9,6 +9,7 @@ mod incarnations;
 mod namespaces;
 mod operating;
 mod order;
+mod recorded;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;

@@ -8,6 +8,7 @@ mod namespaces;
 mod opening;
 mod operating;
 mod packs;
+mod recorded;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;

@@ -6,6 +6,7 @@ mod full_disk;
 mod ledger;
 mod log;
 mod opening;
+mod recorded;
 mod sharing;
 #[path = "../support/mod.rs"]
 mod support;

@@ -3,6 +3,7 @@
 
 mod conformance;
 mod opening;
+mod recorded;
 mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
