@@ -115,7 +115,7 @@ pub(crate) enum Command {
     Pause(pause::PauseArgs),
     /// Resume a paused group
     Resume(pause::ResumeArgs),
-    /// List, show, resend and drop the dead letters of a group
+    /// List, show, retry and drop the dead letters of a group
     #[command(subcommand)]
     Dead(dead::Command),
     /// Move a group back to handle messages again, or forward to skip them

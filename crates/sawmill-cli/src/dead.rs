@@ -1,7 +1,7 @@
-//! `sawmill dead`: lists, shows, resends and drops dead letters.
+//! `sawmill dead`: lists, shows, retries and drops dead letters.
 
 use clap::{ArgGroup, Args, Subcommand};
-use sawmill::admin::{DeadLetter, DeadLetters, LetterSelection};
+use sawmill::admin::{DeadLetter, DeadLetterSelection, DeadLetters};
 use sawmill::{MessageId, Sawmill, Timestamp};
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: WhichArgs,
     },
-    /// Resend dead letters to this group only, with their full number of attempts
+    /// Retry dead letters in this group only, with their full number of attempts
     #[command(override_usage = "sawmill dead retry [OPTIONS] <TOPIC> <ID>...|--all")]
     #[command(after_help = "Examples:
   sawmill dead retry emails 01KA5WZJ2M8Q4T6V8X0Y2A4C6E
@@ -76,8 +76,8 @@ pub(crate) struct WhichArgs {
 }
 
 impl WhichArgs {
-    fn which(&self) -> LetterSelection {
-        if self.all { LetterSelection::All } else { LetterSelection::Ids(self.ids.clone()) }
+    fn which(&self) -> DeadLetterSelection {
+        if self.all { DeadLetterSelection::All } else { DeadLetterSelection::Ids(self.ids.clone()) }
     }
 
     async fn letters(&self, mill: &Sawmill) -> Result<DeadLetters, Failure> {
@@ -128,13 +128,13 @@ impl Shown {
     }
 }
 
-/// The number of resent or dropped letters, as it is printed.
+/// The number of retried or dropped dead letters, as it is printed.
 #[derive(Debug, Serialize)]
 struct Decided {
     topic: String,
     group: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    resent: Option<usize>,
+    retried: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped: Option<usize>,
 }
@@ -151,8 +151,8 @@ pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failu
         Command::List { topic, group, limit } => list(&mill, &topic, &group.group, limit, session).await,
         Command::Show { which } => show(&mill, &which, session).await,
         Command::Retry { which } => {
-            let resent = which.letters(&mill).await?.retry(which.which()).await?;
-            decided(session, &which, Some(resent), None)
+            let retried = which.letters(&mill).await?.retry(which.which()).await?;
+            decided(session, &which, Some(retried), None)
         }
         Command::Drop { which, yes } => {
             let letters = which.letters(&mill).await?;
@@ -208,8 +208,8 @@ async fn show(mill: &Sawmill, which: &WhichArgs, session: &Session) -> Result<()
     let letters = which.letters(mill).await?;
     let mut found = Vec::new();
     match which.which() {
-        LetterSelection::All => found = letters.list(usize::MAX).await?,
-        LetterSelection::Ids(ids) => {
+        DeadLetterSelection::All => found = letters.list(usize::MAX).await?,
+        DeadLetterSelection::Ids(ids) => {
             for id in ids {
                 found.push(letters.show(id).await?);
             }
@@ -227,18 +227,18 @@ async fn show(mill: &Sawmill, which: &WhichArgs, session: &Session) -> Result<()
 fn decided(
     session: &Session,
     which: &WhichArgs,
-    resent: Option<usize>,
+    retried: Option<usize>,
     dropped: Option<usize>,
 ) -> Result<(), Failure> {
     let (topic, group) = (which.topic.clone(), which.group.group.clone());
-    let decided = Decided { topic, group, resent, dropped };
+    let decided = Decided { topic, group, retried, dropped };
     if session.out.is_json() {
         return session.out.object(&decided, |_| String::new());
     }
     let Decided { topic, group, .. } = &decided;
     let letters = |count: usize| text::counted(count as u64, "dead letter");
-    if let Some(count) = resent {
-        note(&format!("Resent {} to group {group} of topic {topic}.", letters(count)));
+    if let Some(count) = retried {
+        note(&format!("Retried {} of group {group} of topic {topic}.", letters(count)));
     }
     if let Some(count) = dropped {
         note(&format!("Dropped {} of group {group} of topic {topic}.", letters(count)));

@@ -43,7 +43,7 @@ The store keeps a digest of the key, not the key itself.
 Examples:
   sawmill key create --access admin
   sawmill key create --topic emails --access w --note 'the shop'
-  SAWMILL_KEY=$(sawmill key create --topic sums --access r) python3 worker.py …")]
+  SAWMILL_ACCESS_KEY=$(sawmill key create --topic sums --access r) python3 worker.py …")]
 pub(crate) struct Create {
     /// The topic that the key gives access to [default: all]
     #[arg(long)]
@@ -59,9 +59,9 @@ pub(crate) struct Create {
 /// An access key as it is printed.
 #[derive(Debug, Serialize)]
 struct Shown {
-    /// The key itself, when it is created. Its name in JSON is older than the command's.
+    /// The key itself, when it is created.
     #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<String>,
+    key: Option<String>,
     id: String,
     topic: Option<String>,
     access: &'static str,
@@ -70,14 +70,14 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(key: AccessKey, token: Option<String>) -> Self {
+    fn new(access_key: AccessKey, key: Option<String>) -> Self {
         Self {
-            token,
-            id: key.id,
-            topic: key.topic.map(|topic| topic.to_string()),
-            access: key.access.name(),
-            created_at: text::rfc3339(key.created),
-            note: key.note,
+            key,
+            id: access_key.id,
+            topic: access_key.topic.map(|topic| topic.to_string()),
+            access: access_key.access.name(),
+            created_at: text::rfc3339(access_key.created),
+            note: access_key.note,
         }
     }
 }
@@ -91,10 +91,10 @@ pub(crate) async fn run(command: Command, session: &Session) -> Result<(), Failu
     let mill = session.open().await?;
     match command {
         Command::Create(Create { topic, access, note: what }) => {
-            let (token, key) = secret::create(&mill, &session.env, topic, access, &what).await?;
-            note(&format!("Access key {} is made. Keep it: it cannot be shown again.", key.id));
-            let shown = Shown::new(key, Some(token));
-            session.out.object(&shown, |shown| shown.token.clone().unwrap_or_default())
+            let (key, access_key) = secret::create(&mill, &session.env, topic, access, &what).await?;
+            note(&format!("Access key {} is made. Keep it: it cannot be shown again.", access_key.id));
+            let shown = Shown::new(access_key, Some(key));
+            session.out.object(&shown, |shown| shown.key.clone().unwrap_or_default())
         }
         Command::List => {
             let keys: Vec<Shown> =

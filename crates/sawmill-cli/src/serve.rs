@@ -20,13 +20,13 @@ const DEFAULT_PORT: u16 = 7171;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-By default the server listens on localhost only, and requests need no token. Tokens are required as
-soon as one exists, with --require-tokens, and if --allow-host names a public host. They are always
-required on an address that others can reach; `sawmill key create` creates one.
+By default the server listens on localhost only, and requests need no access key. Access keys are
+required as soon as one exists, with --require-keys, and if --allow-host names a public host. They
+are always required on an address that others can reach; `sawmill key create` creates one.
 
 The server does not encrypt. Put a proxy with TLS in front of it, pass its name with --allow-host,
-and use --secure-cookies. Use --require-tokens behind every proxy: without tokens the server refuses
-only requests that the proxy marks as forwarded.
+and use --secure-cookies. Use --require-keys behind every proxy: without access keys the server
+refuses only requests that the proxy marks as forwarded.
 
 The API is described at /openapi.json, metrics are at /metrics, and /healthz tells whether the store
 answers. When the server stops, pulled messages without an answer are given back and run again.
@@ -47,9 +47,10 @@ pub(crate) struct Settings {
     /// The address to listen on. A port alone listens on localhost only [default: 127.0.0.1:7171]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Address>,
-    /// Require a token for every request, local ones included
-    #[arg(long, num_args = 0, default_missing_value = "true")]
-    require_tokens: Option<bool>,
+    /// Require an access key for every request, local ones included
+    #[arg(long, alias = "require-tokens", num_args = 0, default_missing_value = "true")]
+    #[serde(alias = "require-tokens")]
+    require_keys: Option<bool>,
     /// A host name that requests may use, besides localhost and IP addresses. Repeatable
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
@@ -59,7 +60,7 @@ pub(crate) struct Settings {
     /// The largest request body [default: 24M]
     #[arg(long, value_name = "SIZE")]
     body_limit: Option<Size>,
-    /// The request limit per second, for each token and for each address without a token [default: 2000]
+    /// The request limit per second, for each access key and for each address without one [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate_limit: Option<u32>,
 }
@@ -92,7 +93,7 @@ impl Settings {
         let hosts = if self.allow_host.is_empty() { &weaker.allow_host } else { &self.allow_host };
         Settings {
             listen: self.listen.or(weaker.listen),
-            require_tokens: self.require_tokens.or(weaker.require_tokens),
+            require_keys: self.require_keys.or(weaker.require_keys),
             allow_host: hosts.clone(),
             secure_cookies: self.secure_cookies.or(weaker.secure_cookies),
             body_limit: self.body_limit.or(weaker.body_limit),
@@ -109,7 +110,7 @@ impl Settings {
 #[derive(Debug, Serialize)]
 struct Serving {
     url: String,
-    needs_token: bool,
+    needs_key: bool,
 }
 
 pub(crate) async fn run(args: ServeArgs, session: &Session) -> Result<(), Failure> {
@@ -129,13 +130,13 @@ pub(crate) async fn run(args: ServeArgs, session: &Session) -> Result<(), Failur
         metrics: Some(Arc::new(move || recorder.render())),
         ..usual
     };
-    let serving = Serving { url: format!("http://{address}/"), needs_token: door == Door::Tokens };
+    let serving = Serving { url: format!("http://{address}/"), needs_key: door == Door::Keys };
     let server = Server::new(mill, session.env.clone(), options);
     session.out.object(&serving, |serving| serving.url.clone())?;
     note(match (door, address.ip().is_loopback()) {
         (Door::Open, _) => "Everybody on this machine has full access; nobody else gets in.",
-        (Door::Tokens, true) => "Each request needs an access key: `sawmill key list` lists them.",
-        (Door::Tokens, false) => {
+        (Door::Keys, true) => "Each request needs an access key: `sawmill key list` lists them.",
+        (Door::Keys, false) => {
             "Others can reach it: each request needs an access key (`sawmill key list`). It does not encrypt: use a proxy that does."
         }
     });
@@ -143,21 +144,21 @@ pub(crate) async fn run(args: ServeArgs, session: &Session) -> Result<(), Failur
     Ok(())
 }
 
-/// Decides who may send requests. Tokens are required if others can reach the server, and then one must
-/// exist.
-fn door(settings: &Settings, has_no_tokens: bool) -> Result<Door, Failure> {
+/// Decides who may send requests. Access keys are required if others can reach the server, and then one
+/// must exist.
+fn door(settings: &Settings, has_no_keys: bool) -> Result<Door, Failure> {
     let address = settings.address();
     let why = if !address.ip().is_loopback() {
         Some("others can reach it".to_owned())
-    } else if settings.require_tokens.unwrap_or(false) {
-        Some("--require-tokens is given".to_owned())
+    } else if settings.require_keys.unwrap_or(false) {
+        Some("--require-keys is given".to_owned())
     } else {
         // A public name means that a proxy forwards requests of others.
         let public = settings.allow_host.iter().find(|name| !is_of_this_machine(name));
         public.map(|name| format!("--allow-host says that others can reach it as {name}"))
     };
     match why {
-        _ if !has_no_tokens => Ok(Door::Tokens),
+        _ if !has_no_keys => Ok(Door::Keys),
         None => Ok(Door::Open),
         Some(why) => Err(Failure::usage(format!(
             "serving at {address} needs an access key, as {why}, and there is none: make one with `sawmill key create --access admin`"
@@ -210,16 +211,16 @@ fn stopped_by_signals(session: &Session) -> Result<CancellationToken, Failure> {
 mod tests {
     use super::*;
 
-    fn settings(listen: &str, require_tokens: bool) -> Settings {
+    fn settings(listen: &str, require_keys: bool) -> Settings {
         let listen = Some(listen.parse().unwrap());
-        Settings { listen, require_tokens: Some(require_tokens), ..Settings::default() }
+        Settings { listen, require_keys: Some(require_keys), ..Settings::default() }
     }
 
     #[test]
     fn q21_where_others_can_reach_it_a_token_is_needed() {
         assert_eq!(door(&Settings::default(), true).unwrap(), Door::Open);
-        assert_eq!(door(&settings("7171", false), false).unwrap(), Door::Tokens, "there are some");
-        assert_eq!(door(&settings("0.0.0.0:7171", false), false).unwrap(), Door::Tokens);
+        assert_eq!(door(&settings("7171", false), false).unwrap(), Door::Keys, "there are some");
+        assert_eq!(door(&settings("0.0.0.0:7171", false), false).unwrap(), Door::Keys);
         for (listen, is_required) in [("0.0.0.0:7171", false), ("[::]:7171", false), ("127.0.0.1:1", true)] {
             let said = door(&settings(listen, is_required), true).unwrap_err().to_string();
             assert!(said.contains("sawmill key create"), "{said}");
@@ -235,17 +236,19 @@ mod tests {
         for name in ["queue.example.com", "localhost.example.com", "10.0.0.7"] {
             let said = door(&called(name), true).unwrap_err().to_string();
             assert!(said.contains(name) && said.contains("sawmill key create"), "{said}");
-            assert_eq!(door(&called(name), false).unwrap(), Door::Tokens);
+            assert_eq!(door(&called(name), false).unwrap(), Door::Keys);
         }
     }
 
     #[test]
     fn the_file_has_the_names_of_the_flags() {
-        let all = "listen = '0.0.0.0:1'\nrequire-tokens = true\nallow-host = ['q.example']\n\
+        let all = "listen = '0.0.0.0:1'\nrequire-keys = true\nallow-host = ['q.example']\n\
                    secure-cookies = true\nbody-limit = '1M'\nrate-limit = 5";
         let file: Settings = toml::from_str(all).unwrap();
         assert_eq!(Settings::default().over(&file), file, "every one is merged");
         assert_eq!(settings("9", false).over(&file).address(), ([127, 0, 0, 1], 9).into());
+        let former: Settings = toml::from_str("require-tokens = true").unwrap();
+        assert_eq!(former.require_keys, Some(true), "the former name");
         for wrong in ["body-limit = '0'", "body-limit = 'x'", "listen = 'x'", "colour = 1"] {
             assert!(toml::from_str::<Settings>(wrong).is_err(), "{wrong}");
         }

@@ -1,4 +1,5 @@
-//! Aligned tables of text.
+//! Aligned tables of text. Not by the crate `comfy-table`, which wraps cells to the width of the terminal: here
+//! a row is always one line, for `grep` and `awk`.
 
 use std::fmt;
 

@@ -16,7 +16,8 @@ const DAY: u64 = 24 * HOUR;
 const UNITS: &[(&str, u64)] =
     &[("ms", 1), ("s", SECOND), ("m", MINUTE), ("min", MINUTE), ("h", HOUR), ("d", DAY), ("w", 7 * DAY)];
 
-/// Parses a duration: `30s`, `1h30m`, `250ms`.
+/// Parses a duration: `30s`, `1h30m`, `250ms`. Not by the crate `humantime`, for which `1M` is a month, beside
+/// `1m` for a minute.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let advice =
         || format!("{text:?} is no duration: write a number and a unit, like 250ms, 30s, 5m, 1h30m or 7d");

@@ -34,13 +34,13 @@ struct Shown {
     worker: String,
     group: String,
     topics: Vec<String>,
-    slots: u32,
+    concurrency: u32,
     claimed: u64,
-    last_beat_at: Option<String>,
+    last_heartbeat_at: Option<String>,
     ttl_seconds: f64,
     running: Vec<RunningShown>,
     #[serde(skip)]
-    last_beat: Option<Timestamp>,
+    last_heartbeat: Option<Timestamp>,
 }
 
 /// A message that runs, with the note of its handler.
@@ -72,25 +72,25 @@ impl From<WorkerInfo> for Shown {
             worker: member.id.to_string(),
             group: member.group.to_string(),
             topics: member.topics,
-            slots: member.slots,
+            concurrency: member.concurrency,
             claimed: member.claimed,
-            last_beat_at: member.last_beat.map(text::rfc3339),
+            last_heartbeat_at: member.last_heartbeat.map(text::rfc3339),
             ttl_seconds: member.ttl.as_secs_f64(),
             running: member.running.into_iter().map(RunningShown::from).collect(),
-            last_beat: member.last_beat,
+            last_heartbeat: member.last_heartbeat,
         }
     }
 }
 
 impl Shown {
     /// The last heartbeat, by the worker's own clock, which may be wrong.
-    fn beat(&self, now: Timestamp) -> Cell {
-        match self.last_beat {
+    fn heartbeat(&self, now: Timestamp) -> Cell {
+        match self.last_heartbeat {
             None => "-".into(),
-            Some(beat) if now.since(beat).as_secs_f64() > self.ttl_seconds => {
-                Cell::bad(format!("{} (silent)", text::ago(beat, now)))
+            Some(heartbeat) if now.since(heartbeat).as_secs_f64() > self.ttl_seconds => {
+                Cell::bad(format!("{} (silent)", text::ago(heartbeat, now)))
             }
-            Some(beat) => text::ago(beat, now).into(),
+            Some(heartbeat) => text::ago(heartbeat, now).into(),
         }
     }
 }
@@ -124,15 +124,15 @@ pub(crate) async fn run(args: WorkersArgs, session: &Session) -> Result<(), Fail
 }
 
 fn table(workers: &[Shown], now: Timestamp) -> Table {
-    let mut table = Table::new(["WORKER", "GROUP", "TOPICS", ">SLOTS", ">CLAIMED", "LAST BEAT"]);
+    let mut table = Table::new(["WORKER", "GROUP", "TOPICS", ">CONCURRENCY", ">CLAIMED", "LAST HEARTBEAT"]);
     for worker in workers {
         table.row([
             worker.worker.as_str().into(),
             worker.group.as_str().into(),
             worker.topics.join(", ").into(),
-            worker.slots.to_string().into(),
+            worker.concurrency.to_string().into(),
             text::count(worker.claimed).into(),
-            worker.beat(now),
+            worker.heartbeat(now),
         ]);
     }
     table

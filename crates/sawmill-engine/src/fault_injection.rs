@@ -44,8 +44,8 @@ bugs! {
     StaleMembers by 7,
     /// A failed message is marked done before its retry is in the log.
     RetryAfterMark by 1,
-    /// In an ordered group, a shard is grabbed although another worker holds a claim on it.
-    OrderedGrabsAnyway by 6,
+    /// In an ordered group, a shard is claimed although another worker holds a claim on it.
+    OrderedClaimsAnyway by 6,
     /// In an ordered group, a shard is handed over while its handlers still run.
     HandoverWhileRunning by 4,
     /// Messages that a dead worker claimed under at-most-once are run again.
@@ -66,7 +66,7 @@ bugs! {
     HintsOnly by 11,
     /// A worker that was removed continues with the messages that it held.
     RemovedGoesOn by 4,
-    /// A block is grabbed without a check for cancelled messages.
+    /// A block is claimed without a check for cancelled messages.
     CancelUnseen by 13,
     /// After a seek, a message that fails again gets the same copy as before.
     SameCopyAgain by 1,

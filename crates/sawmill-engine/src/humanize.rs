@@ -17,7 +17,8 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
-/// Formats a duration in its largest unit or two: `3 ms`, `12 s`, `4 min`, `2 h 5 min`, `3 d`.
+/// Formats a duration in its largest unit or two: `3 ms`, `12 s`, `4 min`, `2 h 5 min`, `3 d`. Not by the crate
+/// `humantime`, which writes all units: `2h 5m 13s 21ms`.
 pub fn span(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     match millis {

@@ -247,12 +247,12 @@ function workersPage() {
     asking = true;
     try {
       const { workers } = await call("GET", "workers");
-      const silent = (worker) => worker.last_beat_at && Date.now() - Date.parse(worker.last_beat_at) > 1000 * worker.ttl_seconds;
+      const silent = (worker) => worker.last_heartbeat_at && Date.now() - Date.parse(worker.last_heartbeat_at) > 1000 * worker.ttl_seconds;
       const running = workers.flatMap((worker) => worker.running.map((run) => [run.id, topicLink(run.topic), worker.worker, ago(run.since), run.note]));
-      redraw(box, table([["Worker"], ["Group"], ["Topics"], ["Slots", 1], ["Claimed", 1], ["Last beat"]],
+      redraw(box, table([["Worker"], ["Group"], ["Topics"], ["Concurrency", 1], ["Claimed", 1], ["Last heartbeat"]],
         workers.map((worker) => [worker.worker, worker.group, el("span", {}, ...worker.topics.flatMap((topic, nth) => [nth ? ", " : "", topicLink(topic)])),
-          count(worker.slots), count(worker.claimed),
-          el("span", { class: silent(worker) ? "bad" : null }, ago(worker.last_beat_at) + (silent(worker) ? " (silent)" : ""))]),
+          count(worker.concurrency), count(worker.claimed),
+          el("span", { class: silent(worker) ? "bad" : null }, ago(worker.last_heartbeat_at) + (silent(worker) ? " (silent)" : ""))]),
         "There are no workers."),
       ...(running.length ? [el("h2", {}, "Running"), table([["Message"], ["Topic"], ["Worker"], ["Started"], ["Note"]], running, "")] : []));
     } catch (error) { toast(error.message); } finally { asking = false; }
@@ -265,16 +265,16 @@ async function deadPage(topic, group) {
   const chosen = new Set();
   const search = el("input", { type: "search", id: "search", placeholder: "Search id, key, payload, reason", "aria-label": "Search dead letters" });
   const decide = async (how, ids) => {
-    const what = ids.length === 1 ? "this letter" : `${count(ids.length)} letters`;
+    const what = ids.length === 1 ? "this dead letter" : `${count(ids.length)} dead letters`;
     if (how === "drop" && !await ask("Drop for good?", `Drop ${what} of group ${group} of topic ${topic}. This cannot be undone.`, "Drop")) return;
     await call("POST", `${place(topic, group)}/dead/${how}`, { ids });
-    toast(how === "drop" ? `Dropped ${what}.` : `Resent ${what}.`);
+    toast(how === "drop" ? `Dropped ${what}.` : `Retried ${what}.`);
     chosen.clear();
     await load();
   };
   const acts = isAdmin() ? [
-    button("Resend chosen", () => chosen.size ? decide("retry", [...chosen]) : toast("Choose letters first.")),
-    button("Drop chosen", () => chosen.size ? decide("drop", [...chosen]) : toast("Choose letters first."), { class: "danger" }),
+    button("Retry chosen", () => chosen.size ? decide("retry", [...chosen]) : toast("Choose dead letters first.")),
+    button("Drop chosen", () => chosen.size ? decide("drop", [...chosen]) : toast("Choose dead letters first."), { class: "danger" }),
   ] : [];
   const form = el("form", { class: "row", role: "search", on: { submit: (event) => { event.preventDefault(); load().catch((error) => toast(error.message)); } } },
     search, el("button", {}, "Search"), ...acts);
@@ -282,14 +282,14 @@ async function deadPage(topic, group) {
   let asked = 0;
   async function load() {
     const mine = ++asked;
-    const { letters, more } = await call("GET", `${place(topic, group)}/dead?limit=200&search=${encodeURIComponent(search.value)}`);
+    const { dead_letters: letters, more } = await call("GET", `${place(topic, group)}/dead?limit=200&search=${encodeURIComponent(search.value)}`);
     // Another search was asked meanwhile.
     if (mine !== asked) return;
     // What is not shown is not chosen.
     for (const id of chosen) if (!letters.some((letter) => letter.id === id)) chosen.delete(id);
     const choose = (letter) => el("input", { type: "checkbox", "aria-label": `Choose ${letter.id}`, checked: chosen.has(letter.id),
       on: { change: (event) => { event.target.checked ? chosen.add(letter.id) : chosen.delete(letter.id); } } });
-    const shown = (letter) => link(`letter/${encodeURIComponent(topic)}/${encodeURIComponent(group)}/${letter.id}`, letter.id);
+    const shown = (letter) => link(`dead/${encodeURIComponent(topic)}/${encodeURIComponent(group)}/${letter.id}`, letter.id);
     box.replaceChildren(table([["Choose"], ["Id"], ["Key"], ["Failed", 1], ["Died"], ["Reason"]],
       letters.map((letter) => [choose(letter), shown(letter), letter.key ?? "", count(letter.failed_attempts), ago(letter.died_at), letter.reason.slice(0, 300)]),
       search.value ? "None is found." : "There are no dead letters."), more ? el("p", { class: "quiet" }, "There are more.") : "");
@@ -305,16 +305,16 @@ async function letterPage(topic, group, id) {
   if (isOver()) return;
   const back = `dead/${encodeURIComponent(topic)}/${encodeURIComponent(group)}`;
   const act = (how, said) => async () => {
-    if (how === "drop" && !await ask("Drop for good?", `Drop letter ${id}. This cannot be undone.`, "Drop")) return;
+    if (how === "drop" && !await ask("Drop for good?", `Drop dead letter ${id}. This cannot be undone.`, "Drop")) return;
     await call("POST", `${place(topic, group)}/dead/${how}`, { ids: [id] });
     toast(said);
     location.hash = `#/${back}`;
   };
   const headers = Object.entries(letter.headers).map(([name, value]) => `${name}: ${value}`).join("\n");
-  main.replaceChildren(el("h1", {}, `Letter ${id}`),
+  main.replaceChildren(el("h1", {}, `Dead letter ${id}`),
     facts([["Topic", topicLink(topic)], ["Group", link(back, group)], ["Key", letter.key ?? letter.key_base64], ["Pushed", letter.pushed_at],
       ["Died", letter.died_at], ["Failed", letter.failed_attempts === 1 ? "once" : `${count(letter.failed_attempts)} times`], ["Reason", letter.reason]]),
-    ...(isAdmin() ? [el("div", { class: "row" }, button("Resend", act("retry", "Resent.")), button("Drop", act("drop", "Dropped."), { class: "danger" }))] : []),
+    ...(isAdmin() ? [el("div", { class: "row" }, button("Retry", act("retry", "Retried.")), button("Drop", act("drop", "Dropped."), { class: "danger" }))] : []),
     el("h2", {}, `Payload (${count(letter.payload_bytes)} bytes)`), el("pre", { id: "payload", tabindex: "0" }, payload(letter)),
     ...(headers ? [el("h2", {}, "Headers"), el("pre", { tabindex: "0" }, headers)] : []),
     el("h2", {}, "Failures"), ...letter.failures.map((failure) => el("div", {},
@@ -342,15 +342,15 @@ function bare(title, ...children) {
 }
 
 function pushOnlyPage() {
-  bare("This token is for pushing", el("p", {}, "It allows to push messages, and not to look at anything. Log out, and log in with a token of access ",
+  bare("This access key is for pushing", el("p", {}, "It allows to push messages, and not to look at anything. Log out, and log in with a key that has access ",
     el("code", {}, "r"), ", ", el("code", {}, "rw"), " or ", el("code", {}, "admin"), "."));
 }
 
 function loginPage() {
-  const field = el("input", { type: "password", id: "token", autocomplete: "current-password", required: true, "aria-label": "Token" });
+  const field = el("input", { type: "password", id: "key", autocomplete: "current-password", required: true, "aria-label": "Access key" });
   const form = el("form", { class: "row", on: { submit: async (event) => {
     event.preventDefault();
-    try { await call("POST", "session", { token: field.value }); field.value = ""; await start(); } catch (error) { toast(error.message); }
+    try { await call("POST", "session", { key: field.value }); field.value = ""; await start(); } catch (error) { toast(error.message); }
   } } }, field, el("button", {}, "Log in"));
   bare("Log in", el("p", {}, "With an access key from ", el("code", {}, "sawmill key create --access admin")), form);
   field.focus();
@@ -372,7 +372,7 @@ async function route() {
   try {
     if (page === "topic" && rest.length === 1) await topicPage(rest[0]);
     else if (page === "dead" && rest.length === 2) await deadPage(...rest);
-    else if (page === "letter" && rest.length === 3) await letterPage(...rest);
+    else if (page === "dead" && rest.length === 3) await letterPage(...rest);
     else (PAGES.find(([path]) => path === page) ?? PAGES[0])[2]();
   } catch (error) {
     if (isOver()) return;
@@ -386,7 +386,7 @@ async function route() {
 async function start() {
   state.source?.close();
   state.session = await call("GET", "session");
-  document.getElementById("logout").hidden = !(state.session.signed_in && state.session.needs_token);
+  document.getElementById("logout").hidden = !(state.session.signed_in && state.session.needs_key);
   if (state.session.signed_in && mayLook()) watch();
   await route();
 }

@@ -7,7 +7,7 @@ It adds up the numbers in each message of a topic:
     sawmill push sums '[1, 2, 3]'
     python3 worker.py http://127.0.0.1:7171 sums
 
-If the server wants an access key, put it into SAWMILL_KEY (`sawmill key create --topic sums --access r`).
+If the server wants an access key, put it into SAWMILL_ACCESS_KEY (`sawmill key create --topic sums --access r`).
 """
 
 import argparse
@@ -20,12 +20,12 @@ import urllib.request
 
 
 class Sawmill:
-    def __init__(self, server, topic, group="default", token=None):
+    def __init__(self, server, topic, group="default", key=None):
         self.topic = f"{server.rstrip('/')}/api/v1/topics/{topic}"
         self.group = group
         self.headers = {"Content-Type": "application/json"}
-        if token:
-            self.headers["Authorization"] = f"Bearer {token}"
+        if key:
+            self.headers["Authorization"] = f"Bearer {key}"
 
     def call(self, path, body=None, timeout=90):
         data = json.dumps(body or {}).encode()
@@ -100,4 +100,4 @@ if __name__ == "__main__":
     parser.add_argument("--group", default="default")
     parser.add_argument("--limit", type=int, help="end after so many messages")
     args = parser.parse_args()
-    work(Sawmill(args.server, args.topic, args.group, os.environ.get("SAWMILL_KEY")), args.limit)
+    work(Sawmill(args.server, args.topic, args.group, os.environ.get("SAWMILL_ACCESS_KEY")), args.limit)

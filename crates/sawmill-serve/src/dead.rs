@@ -1,4 +1,4 @@
-//! Handlers for dead letters: search, show, resend and drop.
+//! Handlers for dead letters: search, show, retry and drop.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use axum::extract::{Path, State};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use sawmill::MessageId;
-use sawmill::admin::{DeadLetter, DeadLetters, LetterSelection};
+use sawmill::admin::{DeadLetter, DeadLetterSelection, DeadLetters};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::answer::{Answer, Problem, QueryParams, at_most, not_null, read};
-use crate::view::LetterView;
+use crate::view::DeadLetterView;
 use crate::{App, groups};
 
 const MAX_LISTED: usize = 1_000;
-/// The number of letters that a search reads, oldest first.
+/// The number of dead letters that a search reads, oldest first.
 const MAX_SEARCHED: usize = 10_000;
 
 type GroupPath = Path<(String, String)>;
@@ -45,27 +45,27 @@ pub(crate) async fn list(
     let (mut found, mut searched) = (Vec::new(), 0);
     let see = |letter: DeadLetter| {
         searched += 1;
-        let letter = LetterView::new(&topic, &group, &letter);
+        let letter = DeadLetterView::new(&topic, &group, &letter);
         if search.as_ref().is_none_or(|text| letter.contains_text(text)) {
             found.push(letter.shortened());
         }
-        // One letter beyond the limit shows that there are more.
+        // One dead letter beyond the limit shows that there are more.
         let is_enough = found.len() > limit || searched >= MAX_SEARCHED;
         if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     letters.each(see).await?;
     let more = found.len() > limit || searched >= MAX_SEARCHED;
     found.truncate(limit);
-    Ok(Json(json!({ "letters": found, "more": more })).into_response())
+    Ok(Json(json!({ "dead_letters": found, "more": more })).into_response())
 }
 
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
     Path((topic, group, id)): Path<(String, String, String)>,
-) -> Answer<Json<LetterView>> {
+) -> Answer<Json<DeadLetterView>> {
     let id: MessageId = id.parse()?;
     let letter = open(&app, &topic, &group).await?.show(id).await?;
-    Ok(Json(LetterView::new(&topic, &group, &letter)))
+    Ok(Json(DeadLetterView::new(&topic, &group, &letter)))
 }
 
 #[derive(Deserialize)]
@@ -77,15 +77,15 @@ struct WhichBody {
     all: Option<bool>,
 }
 
-fn which(body: &Bytes) -> Answer<LetterSelection> {
+fn which(body: &Bytes) -> Answer<DeadLetterSelection> {
     match read(body)? {
         WhichBody { ids: Some(ids), all: None } if !ids.is_empty() => {
             let ids: sawmill::Result<Vec<MessageId>> = ids.iter().map(|id| id.parse()).collect();
-            Ok(LetterSelection::Ids(ids?))
+            Ok(DeadLetterSelection::Ids(ids?))
         }
-        WhichBody { ids: None, all: Some(true) } => Ok(LetterSelection::All),
+        WhichBody { ids: None, all: Some(true) } => Ok(DeadLetterSelection::All),
         _ => Err(Problem::bad(
-            "it does not say which letters are meant",
+            "it does not say which dead letters are meant",
             "send {\"ids\": [\"…\"]} or {\"all\": true}",
         )),
     }
@@ -97,9 +97,9 @@ pub(crate) async fn retry(
     body: Bytes,
 ) -> Answer {
     let which = which(&body)?;
-    let resent = open(&app, &topic, &group).await?.retry(which).await?;
+    let retried = open(&app, &topic, &group).await?.retry(which).await?;
     app.status_cache.mark_stale();
-    Ok(Json(json!({ "topic": topic, "group": group, "resent": resent })).into_response())
+    Ok(Json(json!({ "topic": topic, "group": group, "retried": retried })).into_response())
 }
 
 pub(crate) async fn drop(

@@ -101,7 +101,7 @@ async fn check_request(app: &App, request: &mut Request) -> Answer<()> {
     let peer = request.extensions().get::<Peer>().map_or_else(|| "all".to_owned(), |peer| peer.0.to_string());
     let caller = caller(app, request.method(), request.headers(), &peer).await?;
     if let Caller::KeyHolder(access_key) = &caller {
-        limit_rate(app, &format!("token {}", access_key.id))?;
+        limit_rate(app, &format!("key {}", access_key.id))?;
     }
     request.extensions_mut().insert(caller);
     Ok(())
@@ -179,14 +179,14 @@ fn check_need(caller: &Caller, need: Need, topic: Option<&str>) -> Answer<()> {
         _ if is_enough => Ok(()),
         Caller::Unauthenticated => Err(Problem::new(
             StatusCode::UNAUTHORIZED,
-            "this needs a token",
-            "send `Authorization: Bearer TOKEN`; `sawmill key create` makes one",
+            "this needs an access key",
+            "send `Authorization: Bearer KEY`; `sawmill key create` makes one",
         )),
         _ => {
             let on = topic.map_or_else(String::new, |topic| format!(" on topic {topic}"));
             Err(Problem::new(
                 StatusCode::FORBIDDEN,
-                format!("this token does not allow {access}{on}"),
+                format!("this access key does not allow {access}{on}"),
                 "use another access key; `sawmill key list` shows what each is for",
             ))
         }
@@ -287,7 +287,7 @@ async fn caller(app: &App, method: &Method, headers: &HeaderMap, peer: &str) -> 
             None => Ok(Caller::Unauthenticated),
             Some(_) => Err(Problem::new(
                 StatusCode::UNAUTHORIZED,
-                "this token is not known, or was revoked",
+                "this access key is not known, or was revoked",
                 "check it; `sawmill key create` makes a new one",
             )),
         };
@@ -311,7 +311,7 @@ fn check_direct(headers: &HeaderMap) -> Answer<()> {
     let Some(name) = headers.keys().find(|name| is_passed_on(name)) else { return Ok(()) };
     Err(Problem::new(
         StatusCode::FORBIDDEN,
-        format!("this came through a proxy, as its header {name} says, and there are no tokens yet"),
+        format!("this came through a proxy, as its header {name} says, and there are no access keys yet"),
         "make an access key with `sawmill key create --access admin` and send it: without one, only programs on the same machine are let in",
     ))
 }
@@ -326,7 +326,7 @@ fn check_csrf(headers: &HeaderMap, credential: &str) -> Answer<()> {
     Err(Problem::new(
         StatusCode::FORBIDDEN,
         format!("a change by cookie needs the header {CSRF_HEADER}"),
-        "reload the page; programs send `Authorization: Bearer TOKEN` instead",
+        "reload the page; programs send `Authorization: Bearer KEY` instead",
     ))
 }
 

@@ -22,7 +22,7 @@
 //! meant for loopback only. Do not put it behind a proxy: the server refuses only requests that the proxy
 //! marks as forwarded.
 //!
-//! With [`Door::Tokens`], each request needs an access key, made by [`secret::create`] or `sawmill key
+//! With [`Door::Keys`], each request needs an access key, made by [`secret::create`] or `sawmill key
 //! create`. It is sent as `Authorization: Bearer …`, or in the cookie that the page's login sets. The store
 //! keeps a digest of it.
 //!
@@ -85,7 +85,7 @@ pub enum Door {
     /// proxy marks them.
     Open,
     /// Callers with an access key.
-    Tokens,
+    Keys,
 }
 
 /// Settings of a server.
@@ -164,7 +164,7 @@ impl App {
     async fn door(&self) -> sawmill::Result<Door> {
         match self.options.door {
             Door::Open if !self.access_keys.exist().await? => Ok(Door::Open),
-            _ => Ok(Door::Tokens),
+            _ => Ok(Door::Keys),
         }
     }
 }

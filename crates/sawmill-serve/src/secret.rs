@@ -51,6 +51,7 @@ pub async fn create(
     let id = format!("{:010x}", env.rng().next_u64() >> 24);
     let secret: Vec<u8> = (0..4).flat_map(|_| env.rng().next_u64().to_be_bytes()).collect();
     let secret = BASE64_URL_SAFE_NO_PAD.encode(secret);
+    // The word is part of every digest that a store keeps.
     let digest = digest("token", &id, &secret);
     let access_key = AccessKey { digest, topic, access, created: env.wall(), note: note.to_owned(), id };
     mill.admin().add_access_key(&access_key).await?;
@@ -145,7 +146,7 @@ impl AccessKeys {
                 // There are access keys that this version cannot read.
                 Err(error) if error.kind() == ErrorKind::Corrupt => self.exist.store(true, Ordering::SeqCst),
                 Err(error) if !self.is_known.load(Ordering::SeqCst) => return Err(error),
-                Err(error) => tracing::debug!(%error, "whether there are tokens now is not known"),
+                Err(error) => tracing::debug!(%error, "whether there are access keys now is not known"),
             }
             self.is_known.store(true, Ordering::SeqCst);
             *asked = Some(self.env.now());

@@ -16,7 +16,7 @@ use crate::answer::{Answer, Problem, read};
 use crate::guard::Caller;
 use crate::{App, Door, secret};
 
-pub(crate) const COOKIE: &str = "sawmill_token";
+pub(crate) const COOKIE: &str = "sawmill_key";
 /// The header that the page sends besides the cookie.
 pub(crate) const CSRF_HEADER: &str = "x-sawmill-csrf";
 /// How long a login lasts, in seconds.
@@ -37,7 +37,7 @@ pub(crate) async fn show(Extension(caller): Extension<Caller>, headers: HeaderMa
     Ok(Json(match &caller {
         Caller::Anybody => known(None),
         Caller::KeyHolder(access_key) => known(Some(access_key)),
-        Caller::Unauthenticated => json!({ "signed_in": false, "needs_token": true }),
+        Caller::Unauthenticated => json!({ "signed_in": false, "needs_key": true }),
     })
     .into_response())
 }
@@ -46,7 +46,7 @@ pub(crate) async fn show(Extension(caller): Extension<Caller>, headers: HeaderMa
 fn session_view(access_key: Option<&AccessKey>, csrf: Option<&str>) -> Value {
     json!({
         "signed_in": true,
-        "needs_token": access_key.is_some(),
+        "needs_key": access_key.is_some(),
         "access": access_key.map_or("admin", |access_key| access_key.access.name()),
         "topic": access_key.and_then(|access_key| access_key.topic.as_ref().map(ToString::to_string)),
         "csrf": csrf,
@@ -56,11 +56,11 @@ fn session_view(access_key: Option<&AccessKey>, csrf: Option<&str>) -> Value {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Login {
-    token: String,
+    key: String,
 }
 
 pub(crate) async fn login(State(app): State<Arc<App>>, body: Bytes) -> Answer {
-    let Login { token: credential } = read(&body)?;
+    let Login { key: credential } = read(&body)?;
     let credential = credential.trim();
     if app.door().await? == Door::Open {
         return Ok(Json(session_view(None, None)).into_response());
@@ -68,7 +68,7 @@ pub(crate) async fn login(State(app): State<Arc<App>>, body: Bytes) -> Answer {
     let Some(access_key) = app.access_keys.check(credential).await? else {
         return Err(Problem::new(
             StatusCode::UNAUTHORIZED,
-            "this token is not known, or was revoked",
+            "this access key is not known, or was revoked",
             "check it; `sawmill key create` makes a new one",
         ));
     };
@@ -85,7 +85,7 @@ fn with_cookie(app: &App, mut response: Response, credential: &str, seconds: u32
     let secure = if app.options.secure_cookies { "; Secure" } else { "" };
     let text = format!("{COOKIE}={credential}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}{secure}");
     let value = HeaderValue::from_str(&text)
-        .map_err(|_| Problem::bad("this token cannot be a cookie", "check it"))?;
+        .map_err(|_| Problem::bad("this access key cannot be a cookie", "check it"))?;
     response.headers_mut().insert(header::SET_COOKIE, value);
     Ok(response)
 }

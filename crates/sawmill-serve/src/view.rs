@@ -1,5 +1,5 @@
-//! JSON views of messages, letters, workers and topics. The fields are the same as in the program's `--json`
-//! output.
+//! JSON views of messages, dead letters, workers and topics. The fields are the same as in the program's
+//! `--json` output.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +98,7 @@ pub(crate) fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct LetterView {
+pub(crate) struct DeadLetterView {
     #[serde(flatten)]
     pub(crate) message: MessageView,
     group: String,
@@ -108,10 +108,10 @@ pub(crate) struct LetterView {
     failures: Vec<FailureView>,
 }
 
-impl LetterView {
+impl DeadLetterView {
     pub(crate) fn new(topic: &str, group: &str, letter: &DeadLetter) -> Self {
         let failures = letter.message.failures();
-        // A letter has no time of its own. It is written when the last attempt ends.
+        // A dead letter has no time of its own. It is written when the last attempt ends.
         let died = failures.last().map_or(letter.message.created, |failure| failure.at);
         Self {
             message: MessageView::new(topic, &letter.message),
@@ -163,9 +163,9 @@ pub(crate) struct WorkerView {
     worker: String,
     group: String,
     topics: Vec<String>,
-    slots: u32,
+    concurrency: u32,
     claimed: u64,
-    last_beat_at: Option<String>,
+    last_heartbeat_at: Option<String>,
     ttl_seconds: f64,
     running: Vec<RunningView>,
 }
@@ -195,9 +195,9 @@ impl From<WorkerInfo> for WorkerView {
             worker: member.id.to_string(),
             group: member.group.to_string(),
             topics: member.topics,
-            slots: member.slots,
+            concurrency: member.concurrency,
             claimed: member.claimed,
-            last_beat_at: member.last_beat.map(|beat| beat.to_string()),
+            last_heartbeat_at: member.last_heartbeat.map(|heartbeat| heartbeat.to_string()),
             ttl_seconds: member.ttl.as_secs_f64(),
             running: member.running.into_iter().map(RunningView::from).collect(),
         }

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sawmill::admin::{LetterSelection, ReplayFrom};
+use sawmill::admin::{DeadLetterSelection, ReplayFrom};
 use sawmill::{Json, Outcome, Push, State};
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let letters = mill.admin().dead_letters("orders", "totals").await?;
     println!("dead: {}", letters.show(ids[3]).await?.reason());
     totals.allowed.store(true, Ordering::SeqCst);
-    assert_eq!(letters.retry(LetterSelection::All).await?, 1);
+    assert_eq!(letters.retry(DeadLetterSelection::All).await?, 1);
     while totals.sum.load(Ordering::SeqCst) < 1030 {
         worker.drained().await;
     }

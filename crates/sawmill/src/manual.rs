@@ -92,7 +92,7 @@
 //!
 //! A handler that panics, or takes longer than its [timeout](crate::WorkerBuilder::timeout), fails its message, not the worker. What
 //! fails is tried again as the group's [`RetryPolicy`](crate::RetryPolicy) says, and out of attempts it becomes a [dead letter](crate::admin::DeadLetters),
-//! which a person can look at, resend or drop.
+//! which a person can look at, retry or drop.
 //!
 //! # Order and delivery
 //!

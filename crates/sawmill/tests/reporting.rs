@@ -14,7 +14,7 @@ async fn done(kit: &TestMill) -> u64 {
 }
 
 #[tokio::test]
-async fn what_is_done_is_reported_with_the_next_grab_or_after_a_while() {
+async fn what_is_done_is_reported_with_the_next_claim_or_after_a_while() {
     let kit = TestMill::new();
     kit.topic("emails").await;
     let worker = kit.worker("emails").start(nothing).await.unwrap();
@@ -25,7 +25,7 @@ async fn what_is_done_is_reported_with_the_next_grab_or_after_a_while() {
         kit.advance(Duration::from_millis(50)).await;
     }
     assert_eq!(worker.counts().done, 5);
-    assert_eq!(done(&kit).await, 4, "the last report waits, the others went with the grabs");
+    assert_eq!(done(&kit).await, 4, "the last report waits, the others went with the claims");
     assert_eq!(worker.counts().commits - before, 5);
     kit.advance(Duration::from_millis(300)).await;
     assert_eq!(done(&kit).await, 5);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::admin::LetterSelection;
+use sawmill::admin::DeadLetterSelection;
 use sawmill::{Context, Outcome, Push, RetryPolicy, Sawmill};
 use sawmill_engine::runtime::Env;
 
@@ -52,7 +52,7 @@ async fn failures_are_retried_die_and_are_resent() {
     );
     assert_eq!(worker.stop().await.started, 4);
 
-    assert_eq!(dead.retry(LetterSelection::Ids(vec![id])).await.unwrap(), 1);
+    assert_eq!(dead.retry(DeadLetterSelection::Ids(vec![id])).await.unwrap(), 1);
     assert!(dead.list(10).await.unwrap().is_empty());
     let worker = mill.worker("t").start(|_: Context| async {}).await.unwrap();
     worker.drained().await;

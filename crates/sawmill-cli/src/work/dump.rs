@@ -57,8 +57,8 @@ impl StateDump {
         let mut line = |line: String| text.push_str(&(line + "\n"));
         line(format!("state of worker {id} of group {} at {}", self.group, text::rfc3339(env.wall())));
         line(format!(
-            "  slots {}, busy {}, claimed {}, {}",
-            state.slots, state.busy, state.claimed, state.waiting_on
+            "  concurrency {}, busy {}, claimed {}, {}",
+            state.concurrency, state.busy, state.claimed, state.waiting_on
         ));
         line(format!(
             "  started {}, done {}, failed {}, dead {}, adopted {}, recovered {}",

@@ -99,7 +99,7 @@ fn described(
         text::count(counts.failed),
         backlog.map_or_else(|| "?".to_owned(), text::count),
         state.busy,
-        state.slots,
+        state.concurrency,
     )
 }
 

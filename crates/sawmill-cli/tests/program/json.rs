@@ -63,7 +63,7 @@ struct Furnished {
     worker: Option<sawmill::Worker>,
     waiting: String,
     dead: Vec<String>,
-    token: String,
+    access_key: String,
 }
 
 impl Furnished {
@@ -95,8 +95,9 @@ impl Furnished {
         });
         crate::support::until("the note is told", || place.json(&["workers"])[0]["running"][0].is_object());
         let [waiting, _] = [text(), bytes()].map(|push| library.pushed("emails", push));
-        let token = place.json(&["key", "create", "--access", "r"])[0]["id"].as_str().unwrap().to_owned();
-        Self { place, library, worker: Some(worker), waiting, dead, token }
+        let access_key =
+            place.json(&["key", "create", "--access", "r"])[0]["id"].as_str().unwrap().to_owned();
+        Self { place, library, worker: Some(worker), waiting, dead, access_key }
     }
 
     /// Returns the runs of each command: several if one run does not show all its fields.
@@ -134,7 +135,7 @@ impl Furnished {
             ("migrate", vec![vec![]]),
             ("key create", vec![vec!["--topic", "emails", "--access", "w", "--note", "the shop"]]),
             ("key list", vec![vec![]]),
-            ("key revoke", vec![vec![&self.token]]),
+            ("key revoke", vec![vec![&self.access_key]]),
         ]
     }
 }

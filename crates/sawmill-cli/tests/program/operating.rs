@@ -60,7 +60,8 @@ fn q17_old_messages_that_nobody_gets_to_are_a_backlog() {
     until("one is behind", || status(&place, "emails")["verdict"] == "behind");
     let table = place.ok(&["status", "--sample", "100ms"]);
     assert!(table.contains("emails, group default: behind by "), "{table}");
-    assert!(table.contains("nothing was finished in 1"), "{table}");
+    // On a busy machine there is more time than asked for between the two samples.
+    assert!(table.contains("nothing was finished in "), "{table}");
     drop(worker);
 }
 
@@ -83,7 +84,10 @@ fn q17_workers_are_listed_with_what_they_hold_and_what_they_noted() {
     until("the note is there", || place.ok(&["workers"]).contains("page 3 of 7"));
     let seen = &place.json(&["workers", "emails", "--group", "press"])[0];
     assert!(seen["worker"].as_str().unwrap().starts_with("anna-"));
-    assert_eq!((&seen["slots"], &seen["claimed"], &seen["group"]), (&2.into(), &1.into(), &"press".into()));
+    assert_eq!(
+        (&seen["concurrency"], &seen["claimed"], &seen["group"]),
+        (&2.into(), &1.into(), &"press".into())
+    );
     assert_eq!(seen["running"][0]["id"], id.as_str());
     place.run(&["workers", "emails", "--group", "other"]).fails(4, &["no group other", "press"]);
     place.run(&["workers", "nothing"]).fails(4, &["nothing"]);
@@ -108,16 +112,16 @@ fn q22_a_paused_group_starts_nothing_and_moves_nothing() {
     assert_eq!(status(&place, "emails")["verdict"], "paused");
     let gate = library.pushed("emails", "b");
     // Wait for two heartbeats: the worker of a paused group sends them and does nothing else.
-    let beat = || place.json(&["workers"])[0]["last_beat_at"].clone();
+    let heartbeat = || place.json(&["workers"])[0]["last_heartbeat_at"].clone();
     for _ in 0..2 {
-        let before = beat();
-        until("the worker beats", || beat() != before);
+        let before = heartbeat();
+        until("the worker sends a heartbeat", || heartbeat() != before);
     }
     assert_eq!(holder(), held_by, "what is in hand stays there");
     place.write("go", "");
     until("what runs ends", || place.json(&["show", &id])[0]["groups"][0]["state"] == "done");
-    let before = beat();
-    until("the worker beats", || beat() != before);
+    let before = heartbeat();
+    until("the worker sends a heartbeat", || heartbeat() != before);
     assert_eq!(place.read("ran.txt"), "a", "nothing is started");
     assert_eq!(place.json(&["workers"])[0]["worker"], worker_id, "the same worker, with the same shards");
 
@@ -161,7 +165,7 @@ fn g11_resend_of_a_dead_message_by_a_person() {
     assert_eq!(place.json(&["dead", "show", "emails", "--all"]).len(), 3);
     assert_eq!(place.json(&["show", &ids[0]])[0]["groups"][0]["state"], "dead");
 
-    assert_eq!(place.json(&["dead", "retry", "emails", &ids[0]])[0]["resent"], 1);
+    assert_eq!(place.json(&["dead", "retry", "emails", &ids[0]])[0]["retried"], 1);
     place.ok(&["work", "emails", "--drain", "--", "tee", "-a", "ran.txt"]);
     assert_eq!(place.read("ran.txt"), "a");
     assert_eq!(place.json(&["show", &ids[0]])[0]["groups"][0]["state"], "done");
@@ -169,12 +173,12 @@ fn g11_resend_of_a_dead_message_by_a_person() {
 
     place.run(&["dead", "drop", "emails", &ids[1]]).fails(2, &["--yes"]);
     assert!(place.run(&["dead", "drop", "emails", &ids[1], "--yes"]).stderr.contains("1 dead letter"));
-    assert!(place.run(&["dead", "retry", "emails", "--all"]).stderr.contains("Resent 1 dead letter"));
+    assert!(place.run(&["dead", "retry", "emails", "--all"]).stderr.contains("Retried 1 dead letter"));
     place.ok(&["work", "emails", "--drain", "--", "tee", "-a", "ran.txt"]);
     assert_eq!(place.read("ran.txt"), "ac");
     let empty = place.run(&["dead", "list", "emails"]);
     assert!(empty.stdout.is_empty() && empty.stderr.contains("no dead letters"), "{empty:?}");
-    assert_eq!(place.json(&["dead", "retry", "emails", "--all"])[0]["resent"], 0);
+    assert_eq!(place.json(&["dead", "retry", "emails", "--all"])[0]["retried"], 0);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::Value;
 struct Serving {
     running: Running,
     address: String,
-    needs_token: bool,
+    needs_key: bool,
 }
 
 fn serve(place: &Place, more: &[&str]) -> Serving {
@@ -24,16 +24,16 @@ fn serve(place: &Place, more: &[&str]) -> Serving {
     assert_eq!(said.as_object().unwrap().len(), 2, "as JSON.md says: {said}");
     let url = said["url"].as_str().unwrap();
     let address = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-    Serving { running, address, needs_token: said["needs_token"].as_bool().unwrap() }
+    Serving { running, address, needs_key: said["needs_key"].as_bool().unwrap() }
 }
 
 impl Serving {
-    /// Sends a request with a token and returns the whole response.
-    fn send(&self, request: &str, token: &str, body: &str) -> String {
+    /// Sends a request with an access key and returns the whole response.
+    fn send(&self, request: &str, key: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let (host, length) = (&self.address, body.len());
         let text = format!(
-            "{request} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+            "{request} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         stream.write_all(text.as_bytes()).unwrap();
@@ -42,8 +42,8 @@ impl Serving {
         answer
     }
 
-    fn status(&self, request: &str, token: &str, body: &str) -> u16 {
-        let answer = self.send(request, token, body);
+    fn status(&self, request: &str, key: &str, body: &str) -> u16 {
+        let answer = self.send(request, key, body);
         answer.split(' ').nth(1).unwrap().parse().unwrap()
     }
 }
@@ -52,7 +52,7 @@ impl Serving {
 fn what_is_pushed_over_http_is_in_the_store_and_counted() {
     let place = Place::new();
     let serving = serve(&place, &[]);
-    assert!(!serving.needs_token);
+    assert!(!serving.needs_key);
     serving.running.until_said("nobody else gets in");
     assert_eq!(serving.status("PUT /api/v1/topics/emails", "", ""), 201);
     assert_eq!(serving.status("POST /api/v1/topics/emails/messages", "", r#"{"payload":"Hello"}"#), 201);
@@ -70,23 +70,23 @@ fn what_is_pushed_over_http_is_in_the_store_and_counted() {
 #[test]
 fn q21_tokens_are_made_listed_and_revoked() {
     let place = Place::new();
-    let token = place.ok(&["key", "create", "--topic", "emails", "--access", "w", "--note", "the shop"]);
-    let token = token.trim();
+    let key = place.ok(&["key", "create", "--topic", "emails", "--access", "w", "--note", "the shop"]);
+    let key = key.trim();
     let listed = place.ok(&["key", "list"]);
     assert_eq!(place.ok(&["token", "list"]), listed, "the former name of the command");
     assert!(listed.contains("emails") && listed.contains("the shop"), "{listed}");
-    assert!(!listed.contains(token.splitn(3, '_').nth(2).unwrap()), "the secret is not shown again");
+    assert!(!listed.contains(key.splitn(3, '_').nth(2).unwrap()), "the secret is not shown again");
     place.ok(&["topic", "create", "emails"]);
     let serving = serve(&place, &[]);
-    assert!(serving.needs_token, "there is one");
+    assert!(serving.needs_key, "there is one");
     let push = "POST /api/v1/topics/emails/messages";
     let body = r#"{"payload":"x"}"#;
-    assert_eq!(serving.status(push, token, body), 201);
+    assert_eq!(serving.status(push, key, body), 201);
     assert_eq!(serving.status(push, "", body), 401);
-    assert_eq!(serving.status("GET /api/v1/topics/emails", token, ""), 403);
+    assert_eq!(serving.status("GET /api/v1/topics/emails", key, ""), 403);
     let id = place.json(&["key", "list"])[0]["id"].as_str().unwrap().to_owned();
     place.ok(&["key", "revoke", &id]);
-    until("it is refused", || serving.status(push, token, body) == 401);
+    until("it is refused", || serving.status(push, key, body) == 401);
     place.run(&["key", "revoke", &id]).fails(4, &[&id]);
     assert_eq!(place.ok(&["key", "list"]), "");
     serving.running.signal(Signal::INT);
@@ -98,7 +98,10 @@ fn q21_without_a_token_nothing_is_served_where_others_can_reach_it() {
     let place = Place::new();
     let elsewhere = place.run(&["serve", "--listen", "0.0.0.0:0"]);
     elsewhere.fails(2, &["others can reach it", "sawmill key create"]);
-    place.run(&["serve", "--listen", "0", "--require-tokens"]).fails(2, &["sawmill key create"]);
+    // The second is the former name of the first.
+    for flag in ["--require-keys", "--require-tokens"] {
+        place.run(&["serve", "--listen", "0", flag]).fails(2, &["--require-keys", "sawmill key create"]);
+    }
     let public = place.run(&["serve", "--listen", "0", "--allow-host", "queue.example"]);
     public.fails(2, &["queue.example", "sawmill key create"]);
 }
@@ -108,18 +111,18 @@ fn q21_the_first_token_closes_an_open_door() {
     let place = Place::new();
     let serving = serve(&place, &[]);
     let list = "GET /api/v1/topics";
-    assert!(!serving.needs_token && serving.status(list, "", "") == 200);
-    let token = place.ok(&["key", "create", "--access", "r"]);
+    assert!(!serving.needs_key && serving.status(list, "", "") == 200);
+    let key = place.ok(&["key", "create", "--access", "r"]);
     until("it is closed", || serving.status(list, "", "") == 401);
-    assert_eq!(serving.status(list, token.trim(), ""), 200);
-    assert_eq!(serving.status("PUT /api/v1/topics/emails", token.trim(), ""), 403);
+    assert_eq!(serving.status(list, key.trim(), ""), 200);
+    assert_eq!(serving.status("PUT /api/v1/topics/emails", key.trim(), ""), 403);
 }
 
 #[test]
 fn q21_limits_and_names_are_those_that_were_asked_for() {
     let place = Place::new();
-    let token = place.ok(&["key", "create", "--access", "admin"]);
-    let token = token.trim();
+    let key = place.ok(&["key", "create", "--access", "admin"]);
+    let key = key.trim();
     let limits =
         ["--body-limit", "1K", "--rate-limit", "5", "--allow-host", "queue.example", "--secure-cookies"];
     let serving = serve(&place, &limits);
@@ -133,11 +136,11 @@ fn q21_limits_and_names_are_those_that_were_asked_for() {
         answer.split(' ').nth(1).unwrap().to_owned()
     };
     assert_eq!((named("queue.example"), named("other.example")), ("200".to_owned(), "421".to_owned()));
-    let login = serving.send("POST /api/v1/session", token, &format!(r#"{{"token":"{token}"}}"#));
+    let login = serving.send("POST /api/v1/session", key, &format!(r#"{{"key":"{key}"}}"#));
     assert!(login.contains("; Secure"), "{login}");
     let long = format!(r#"{{"payload":"{}"}}"#, "x".repeat(1100));
-    assert_eq!(serving.status("POST /api/v1/topics/emails/messages", token, &long), 413);
-    assert!((0..1000).any(|_| serving.status(list, token, "") == 429), "nobody was told to wait");
+    assert_eq!(serving.status("POST /api/v1/topics/emails/messages", key, &long), 413);
+    assert!((0..1000).any(|_| serving.status(list, key, "") == 429), "nobody was told to wait");
 }
 
 #[test]

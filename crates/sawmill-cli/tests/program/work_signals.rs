@@ -280,7 +280,7 @@ exit 0"#,
     let said = worker.wait().stderr;
     for part in [
         "state of worker saw-".to_owned(),
-        "slots 3, busy 1, claimed 1, waiting-on-messages".to_owned(),
+        "concurrency 3, busy 1, claimed 1, waiting-on-messages".to_owned(),
         "started 4, done 2, failed 1, dead 1".to_owned(),
         "rebalances ".to_owned(),
         "to open the store".to_owned(),

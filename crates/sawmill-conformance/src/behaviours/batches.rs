@@ -45,7 +45,7 @@ pub async fn q24_a_slot_takes_several_messages_at_once(on: Subject) {
         let worker = builder.start_batch(Batch::of(10), handler).await.unwrap();
         mill.push("orders", "first").await.unwrap();
         eventually("what is ready is taken", async || batches.count() == 1).await;
-        assert_eq!((worker.state().busy, worker.state().slots), (1, 1));
+        assert_eq!((worker.state().busy, worker.state().concurrency), (1, 1));
         mill.push_many("orders", numbered(0..95)).await.unwrap();
         gate.add_permits(1000);
         eventually("all are taken", async || batches.count() == 96).await;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use sawmill::admin::{GroupStatus, LetterSelection, ReplayFrom};
+use sawmill::admin::{DeadLetterSelection, GroupStatus, ReplayFrom};
 use sawmill::{Context, Outcome, Push, RetryPolicy, Sawmill, Worker};
 
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::support::{LONG_TTL, POLL, Subject, engines, group_is, soon, topic};
 
 /// The expected answers, line by line, on any engine.
@@ -30,17 +30,17 @@ const ANSWERS: &[&str] = &[
 /// Reports the runs of a group since the previous report: by key, because only messages of one key are
 /// ordered.
 struct RunReport {
-    desk: Desk,
+    gated: GatedHandler,
     read: usize,
 }
 
 impl RunReport {
     fn new() -> Self {
-        Self { desk: Desk::open(), read: 0 }
+        Self { gated: GatedHandler::open(), read: 0 }
     }
 
     fn of_keys(&mut self) -> Vec<String> {
-        let runs = self.desk.runs();
+        let runs = self.gated.runs();
         let new = &runs[self.read..];
         self.read = runs.len();
         let line = |key: &str| {
@@ -53,7 +53,7 @@ impl RunReport {
     }
 
     fn sorted(&mut self, what: &str) -> String {
-        let mut run = self.desk.payloads().split_off(self.read);
+        let mut run = self.gated.payloads().split_off(self.read);
         self.read += run.len();
         run.sort();
         format!("{what}: {}", run.join(" "))
@@ -68,7 +68,7 @@ async fn worker(
 ) -> Worker {
     let builder = mill.worker("orders").group(group).concurrency(4).ttl(LONG_TTL).poll(POLL).ordered();
     let builder = builder.retry(RetryPolicy::retries(1));
-    builder.start(run_report.desk.seat_that(group, says)).await.unwrap()
+    builder.start(run_report.gated.seat_that(group, says)).await.unwrap()
 }
 
 async fn status_line(mill: &Sawmill) -> String {
@@ -119,7 +119,7 @@ async fn story(mill: &Sawmill) -> Vec<String> {
         let lang = message.headers.text("lang").unwrap_or("none");
         said.push(format!("dead: {} ({reason}) with lang={lang}", String::from_utf8_lossy(&message.payload)));
     }
-    said.push(format!("resent: {}", dead.retry(LetterSelection::All).await.unwrap()));
+    said.push(format!("resent: {}", dead.retry(DeadLetterSelection::All).await.unwrap()));
     let second = worker(mill, "default", &run_report, |_| Outcome::Done).await;
     settled(mill, 7, 0).await;
     second.stop().await;

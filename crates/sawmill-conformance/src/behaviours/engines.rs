@@ -3,8 +3,8 @@
 use sawmill::Sawmill;
 use sawmill::engine::model::Topic;
 
+use super::faulty_store::FaultyStore;
 use super::place::{Seams, Subject};
-use super::tap::Tap;
 
 /// Runs a test in memory and on a real engine, each time on a new store with the topic `orders`.
 pub(crate) async fn on_each(on: Subject, test: impl AsyncFn(Sawmill)) {
@@ -17,14 +17,14 @@ pub(crate) async fn on_each(on: Subject, test: impl AsyncFn(Sawmill)) {
     }
 }
 
-/// The same with a tap on the store, for tests that must know when their worker has refreshed its view of the
+/// The same in a [`FaultyStore`], for tests that must know when their worker has refreshed its view of the
 /// ledger.
-pub(crate) async fn on_each_tapped(on: Subject, test: impl AsyncFn(Tap, Topic)) {
+pub(crate) async fn on_each_tapped(on: Subject, test: impl AsyncFn(FaultyStore, Topic)) {
     let place = on.place();
-    for (engine, tap) in [("memory", Tap::new(Seams::memory())), (on.engine, place.tap())] {
+    for (engine, faulty) in [("memory", FaultyStore::new(Seams::memory())), (on.engine, place.faulty())] {
         println!("on {engine}:");
-        let topic = tap.mill().create_topic("orders").await.unwrap();
-        test(tap, topic).await;
+        let topic = faulty.mill().create_topic("orders").await.unwrap();
+        test(faulty, topic).await;
     }
 }
 

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::admin::LetterSelection;
+use sawmill::admin::DeadLetterSelection;
 use sawmill::{Delivery, ErrorKind, MessageId, OnFailure, Outcome, Push, RetryPolicy};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::support::{LONG_TTL, POLL, Subject, eventually, group_is, topic};
 
 pub async fn f7_an_error_is_tried_again_at_once_and_then_marked(on: Subject) {
@@ -18,16 +18,16 @@ pub async fn f7_an_error_is_tried_again_at_once_and_then_marked(on: Subject) {
     let mill = place.mill().await;
     topic(&mill, "orders", 1).await;
     let hour = Duration::from_secs(3600);
-    let desk = Desk::open();
+    let gated = GatedHandler::open();
     let builder = mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL);
     let builder = builder.retry(RetryPolicy::retries(5).backoff(hour, hour));
-    let worker = builder.start(desk.seat_that("one", |_| Outcome::retry("no"))).await.unwrap();
+    let worker = builder.start(gated.seat_that("one", |_| Outcome::retry("no"))).await.unwrap();
     mill.push("orders", "0").await.unwrap();
     group_is(&mill, "orders", "default", "it is marked", |status| status.retrying == 1).await;
     worker.drained().await;
-    let attempts: Vec<u32> = desk.runs().iter().map(|run| run.context.attempt()).collect();
+    let attempts: Vec<u32> = gated.runs().iter().map(|run| run.context.attempt()).collect();
     assert_eq!(attempts, [1, 2], "one retry at once, and the next one not before its time");
-    let tokens: Vec<_> = desk.runs().iter().map(|run| run.context.token()).collect();
+    let tokens: Vec<_> = gated.runs().iter().map(|run| run.context.token()).collect();
     assert_eq!(tokens[0], tokens[1], "in place, under the same claim");
     let status = mill.admin().status("orders", "default").await.unwrap();
     assert_eq!((status.done, status.claimed, status.waiting, status.dead), (0, 0, 0, 0), "{status:?}");
@@ -38,17 +38,17 @@ pub async fn f8_what_failed_is_tried_again_later(on: Subject) {
     let place = on.place();
     let mill = place.mill().await;
     topic(&mill, "orders", 1).await;
-    let (wait, desk) = (Duration::from_millis(400), Desk::open());
+    let (wait, gated) = (Duration::from_millis(400), GatedHandler::open());
     let builder = mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL);
     let builder = builder.retry(RetryPolicy::retries(4).backoff(wait, wait));
     let says = |context: &sawmill::Context| match context.attempt() {
         1..=3 => Outcome::retry("not yet"),
         _ => Outcome::Done,
     };
-    let worker = builder.start(desk.seat_that("one", says)).await.unwrap();
+    let worker = builder.start(gated.seat_that("one", says)).await.unwrap();
     let id = mill.push("orders", Push::new("0").key("k").header("lang", "en")).await.unwrap();
-    desk.ended(4).await;
-    let runs = desk.runs();
+    gated.ended(4).await;
+    let runs = gated.runs();
     for (pair, attempt) in runs.windows(2).zip(2..) {
         let (before, after) = (&pair[0], &pair[1]);
         assert_eq!((after.context.id(), after.context.attempt()), (id, attempt));
@@ -61,18 +61,18 @@ pub async fn f8_what_failed_is_tried_again_later(on: Subject) {
     }
     group_is(&mill, "orders", "default", "it is done", |status| status.done == 1).await;
     assert_eq!(worker.stop().await.failed, 3);
-    assert_eq!(desk.count(), 4);
+    assert_eq!(gated.count(), 4);
 }
 
 pub async fn q13_a_failed_task_is_kept_with_its_origin_and_retried_on_demand(on: Subject) {
     let place = on.place();
     let mill = place.mill().await;
     topic(&mill, "orders", 2).await;
-    let desk = Desk::open();
+    let gated = GatedHandler::open();
     let builder = mill.worker("orders").name("press").ttl(LONG_TTL).poll(POLL);
     let builder = builder.retry(RetryPolicy::retries(1));
     let says = |context: &sawmill::Context| Outcome::retry(format!("jam {}", context.attempt()));
-    let worker = builder.start(desk.seat_that("one", says)).await.unwrap();
+    let worker = builder.start(gated.seat_that("one", says)).await.unwrap();
     let me = worker.state().id.unwrap();
     let id = mill.push("orders", Push::new("paper").key("k").header("lang", "en")).await.unwrap();
     let dead = mill.admin().dead_letters("orders", "default").await.unwrap();
@@ -88,8 +88,8 @@ pub async fn q13_a_failed_task_is_kept_with_its_origin_and_retried_on_demand(on:
     assert_eq!(story, [(1, "jam 1", me.as_str()), (2, "jam 2", me.as_str())]);
     assert_eq!(worker.stop().await.dead, 1);
 
-    assert_eq!(dead.retry(LetterSelection::All).await.unwrap(), 1);
-    let repaired = Desk::open();
+    assert_eq!(dead.retry(DeadLetterSelection::All).await.unwrap(), 1);
+    let repaired = GatedHandler::open();
     let worker = mill.worker("orders").ttl(LONG_TTL).start(repaired.seat("two")).await.unwrap();
     repaired.ended(1).await;
     let run = repaired.runs().remove(0);
@@ -136,10 +136,10 @@ pub async fn q13_or_a_failed_task_is_only_logged(on: Subject) {
     let place = on.place();
     let mill = place.mill().await;
     topic(&mill, "orders", 1).await;
-    let desk = Desk::open();
+    let gated = GatedHandler::open();
     let builder = mill.worker("orders").ttl(LONG_TTL).poll(POLL).retry(RetryPolicy::none());
     let builder = builder.on_failure(OnFailure::Log);
-    let worker = builder.start(desk.seat_that("one", |_| Outcome::retry("jam"))).await.unwrap();
+    let worker = builder.start(gated.seat_that("one", |_| Outcome::retry("jam"))).await.unwrap();
     let id = mill.push("orders", "0").await.unwrap();
     group_is(&mill, "orders", "default", "it is given up", |status| status.dropped == 1).await;
     worker.stop().await;
@@ -155,22 +155,22 @@ pub async fn g11_a_person_can_queue_a_dead_message_again(on: Subject) {
         let place = on.place();
         let mill = place.mill().await;
         topic(&mill, "orders", 2).await;
-        let desk = Desk::open();
+        let gated = GatedHandler::open();
         let builder = mill.worker("orders").delivery(delivery).ttl(LONG_TTL).poll(POLL);
         let says = |context: &sawmill::Context| match &context.payload()[..] {
             b"good" => Outcome::Done,
             _ => Outcome::dead("bad"),
         };
-        let worker = builder.start(desk.seat_that("one", says)).await.unwrap();
+        let worker = builder.start(gated.seat_that("one", says)).await.unwrap();
         let ids = mill.push_many("orders", ["good", "bad", "worse"]).await.unwrap();
         let dead = mill.admin().dead_letters("orders", "default").await.unwrap();
         eventually("two are dead", async || dead.list(10).await.unwrap().len() == 2).await;
         worker.stop().await;
 
-        assert_eq!(dead.retry(LetterSelection::Ids(vec![ids[1]])).await.unwrap(), 1);
-        let unknown = dead.retry(LetterSelection::Ids(vec![MessageId::from_u128(7)])).await.unwrap_err();
+        assert_eq!(dead.retry(DeadLetterSelection::Ids(vec![ids[1]])).await.unwrap(), 1);
+        let unknown = dead.retry(DeadLetterSelection::Ids(vec![MessageId::from_u128(7)])).await.unwrap_err();
         assert_eq!(unknown.kind(), ErrorKind::NotFound);
-        let again = Desk::open();
+        let again = GatedHandler::open();
         let builder = mill.worker("orders").delivery(delivery).ttl(LONG_TTL);
         let worker = builder.start(again.seat("two")).await.unwrap();
         again.ended(1).await;
@@ -190,16 +190,16 @@ pub async fn q20_a_task_can_stop_the_worker_without_being_marked_done(on: Subjec
     let mill = place.mill().await;
     topic(&mill, "orders", 1).await;
     mill.push_many("orders", ["0", "1", "2"]).await.unwrap();
-    let desk = Desk::open();
+    let gated = GatedHandler::open();
     let builder = mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL);
-    let worker = builder.start(desk.seat_that("one", |_| Outcome::stop("no disk"))).await.unwrap();
+    let worker = builder.start(gated.seat_that("one", |_| Outcome::stop("no disk"))).await.unwrap();
     let counts = super::support::soon("the worker ends", worker.ended()).await;
     assert_eq!(counts.stopped_because.as_deref(), Some("no disk"));
-    assert_eq!((counts.done, counts.failed, desk.count()), (0, 0, 1));
+    assert_eq!((counts.done, counts.failed, gated.count()), (0, 0, 1));
     let status = mill.admin().status("orders", "default").await.unwrap();
     assert_eq!((status.done, status.dead, status.retrying, status.waiting + status.claimed), (0, 0, 0, 3));
 
-    let healthy = Desk::open();
+    let healthy = GatedHandler::open();
     let worker = mill.worker("orders").concurrency(1).ttl(LONG_TTL).start(healthy.seat("two")).await.unwrap();
     healthy.ended(3).await;
     assert_eq!(healthy.numbers(), [0, 1, 2]);

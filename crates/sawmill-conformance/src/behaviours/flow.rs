@@ -9,12 +9,12 @@ use sawmill::engine::runtime::{Clock, Env, Moment, SystemClock, SystemRng};
 use sawmill::{Context, ErrorKind, Limit, Push, Sawmill, Timestamp, Worker, WorkerBuilder};
 
 use super::both::TokioSpawn;
-use super::desk::Desk;
+use super::faulty_store::FaultyStore;
+use super::gated_handler::GatedHandler;
 use super::place::Seams;
 use super::support::{
     LONG_TTL, POLL, Peek, Place, Subject, eventually, group_has_done, numbered, orders_done, soon, topic,
 };
-use super::tap::Tap;
 
 /// A store for several workers, and the guard that keeps it alive.
 enum SharedStore {
@@ -31,16 +31,16 @@ impl SharedStore {
     /// Opens the store, as a separate process would where that is possible.
     async fn mill(&self) -> Sawmill {
         match self {
-            SharedStore::Memory(_) => self.tap().mill(),
+            SharedStore::Memory(_) => self.faulty().mill(),
             SharedStore::Real(place) => place.mill().await,
         }
     }
 
     /// The same, for a worker whose refreshes the test must observe.
-    fn tap(&self) -> Tap {
+    fn faulty(&self) -> FaultyStore {
         match self {
-            SharedStore::Memory(seams) => Tap::new(seams.clone()),
-            SharedStore::Real(place) => place.tap(),
+            SharedStore::Memory(seams) => FaultyStore::new(seams.clone()),
+            SharedStore::Real(place) => place.faulty(),
         }
     }
 }
@@ -56,74 +56,74 @@ pub async fn q10_a_topic_with_priority_goes_before_what_is_in_hand_of_another(on
         let first_topic = topic(&mill, "urgent", 2).await;
         topic(&mill, "bulk", 2).await;
         mill.push_many("bulk", (0..3000).map(|i| Push::new(format!("bulk {i}")))).await.unwrap();
-        let desk = Desk::closed();
-        let tap = store.tap();
-        let builder = tap.mill().worker_for(["urgent", "bulk"]).concurrency(2).ttl(LONG_TTL).poll(POLL);
-        let worker = builder.start(desk.seat("one")).await.unwrap();
+        let gated = GatedHandler::closed();
+        let faulty = store.faulty();
+        let builder = faulty.mill().worker_for(["urgent", "bulk"]).concurrency(2).ttl(LONG_TTL).poll(POLL);
+        let worker = builder.start(gated.seat("one")).await.unwrap();
         // The worker learns that handlers are quick, and claims much of the backlog.
-        desk.started(2).await;
-        desk.release(500);
+        gated.started(2).await;
+        gated.release(500);
         eventually("it has plenty in hand", async || worker.state().claimed > 50).await;
-        desk.ended(500).await;
+        gated.ended(500).await;
         for round in 0..3 {
             let urgent = format!("urgent {round}");
-            let before = desk.count();
+            let before = gated.count();
             mill.push("urgent", urgent.clone()).await.unwrap();
             eventually("it is claimed", async || {
                 mill.admin().status("urgent", "default").await.unwrap().claimed == 1
             })
             .await;
             // The ledger has it a moment before the worker learns of it.
-            tap.looks_again(&first_topic).await;
+            faulty.looks_again(&first_topic).await;
             // Running handlers are not interrupted; the message is next, before all others that are claimed.
-            while !desk.payloads().contains(&urgent) {
-                let ended = desk.count() - 2;
-                desk.release(1);
-                desk.ended(ended + 1).await;
-                assert!(desk.count() < before + 20, "{engine}: it does not start");
+            while !gated.payloads().contains(&urgent) {
+                let ended = gated.count() - 2;
+                gated.release(1);
+                gated.ended(ended + 1).await;
+                assert!(gated.count() < before + 20, "{engine}: it does not start");
                 tokio::task::yield_now().await;
             }
             // It must end before the next push, so that the ledger's count refers to that one.
-            let ended = desk.count() - 2;
-            desk.release(2);
-            desk.ended(ended + 2).await;
+            let ended = gated.count() - 2;
+            gated.release(2);
+            gated.ended(ended + 2).await;
             group_has_done(&mill, "urgent", "default", round + 1).await;
         }
-        desk.release_all();
-        desk.ended(3003).await;
+        gated.release_all();
+        gated.ended(3003).await;
         worker.stop().await;
     }
 }
 
 pub async fn q22_a_paused_group_starts_nothing_and_goes_on_when_it_is_resumed(on: Subject) {
     for (engine, store) in SharedStore::each(on).await {
-        let (mill, tap) = (store.mill().await, store.tap());
+        let (mill, faulty) = (store.mill().await, store.faulty());
         let orders = topic(&mill, "orders", 2).await;
         topic(&mill, "others", 1).await;
         mill.push_many("orders", numbered(0..40)).await.unwrap();
-        let desk = Desk::closed();
-        let builder = tap.mill().worker_for(["orders", "others"]).concurrency(4).ttl(LONG_TTL).poll(POLL);
-        let worker = builder.start(desk.seat("one")).await.unwrap();
-        desk.started(4).await;
+        let gated = GatedHandler::closed();
+        let builder = faulty.mill().worker_for(["orders", "others"]).concurrency(4).ttl(LONG_TTL).poll(POLL);
+        let worker = builder.start(gated.seat("one")).await.unwrap();
+        gated.started(4).await;
         mill.admin().pause("orders", "default").await.unwrap();
         assert!(mill.admin().status("orders", "default").await.unwrap().paused, "{engine}");
         assert!(!mill.admin().status("others", "default").await.unwrap().paused, "{engine}");
-        tap.looks_again(&orders).await;
-        let before = desk.count();
+        faulty.looks_again(&orders).await;
+        let before = gated.count();
         // Running handlers end normally; no message takes their place.
-        desk.release_all();
-        desk.ended(before).await;
+        gated.release_all();
+        gated.ended(before).await;
         // The remaining messages must wait, and other topics continue.
         worker.drained().await;
-        assert_eq!(desk.count(), before, "{engine}");
+        assert_eq!(gated.count(), before, "{engine}");
         mill.push("others", "1000").await.unwrap();
-        desk.ended(before + 1).await;
+        gated.ended(before + 1).await;
         // Another worker that joins starts nothing either.
-        let late = Desk::open();
+        let late = GatedHandler::open();
         let other = store.mill().await.worker("orders").ttl(LONG_TTL).poll(POLL);
         let other = other.start(late.seat("late")).await.unwrap();
         other.drained().await;
-        assert_eq!((desk.count(), late.count()), (before + 1, 0), "{engine}");
+        assert_eq!((gated.count(), late.count()), (before + 1, 0), "{engine}");
         // A worker that stops gives back its claims.
         worker.stop().await;
         assert_eq!(mill.admin().status("orders", "default").await.unwrap().done as usize, before, "{engine}");
@@ -137,27 +137,27 @@ pub async fn q22_a_paused_group_starts_nothing_and_goes_on_when_it_is_resumed(on
 
 pub async fn q22_pausing_moves_no_claim(on: Subject) {
     let place = on.place();
-    let (mill, tap) = (place.mill().await, place.tap());
+    let (mill, faulty) = (place.mill().await, place.faulty());
     let orders = topic(&mill, "orders", 1).await;
     mill.push_many("orders", (0..20).map(|i| Push::new(i.to_string()).key("k"))).await.unwrap();
-    let desk = Desk::closed();
-    let worker = tap.mill().worker("orders").ordered().concurrency(2).ttl(LONG_TTL).poll(POLL);
-    let worker = worker.start(desk.seat("one")).await.unwrap();
-    desk.started(1).await;
+    let gated = GatedHandler::closed();
+    let worker = faulty.mill().worker("orders").ordered().concurrency(2).ttl(LONG_TTL).poll(POLL);
+    let worker = worker.start(gated.seat("one")).await.unwrap();
+    gated.started(1).await;
     eventually("some wait in line", async || worker.state().claimed > 1).await;
     mill.admin().pause("orders", "default").await.unwrap();
-    tap.looks_again(&orders).await;
-    desk.release_all();
-    desk.ended(1).await;
-    tap.looks_again(&orders).await;
+    faulty.looks_again(&orders).await;
+    gated.release_all();
+    gated.ended(1).await;
+    faulty.looks_again(&orders).await;
     let peek = Peek::new(&place, &orders, "default");
     let id = worker.state().id;
     let owners: Vec<_> = peek.claims().await.into_iter().map(|claim| claim.owner).collect();
     assert!(!owners.is_empty() && owners.iter().all(|owner| *owner == id), "{owners:?}");
-    assert_eq!(desk.count(), 1);
+    assert_eq!(gated.count(), 1);
     mill.admin().resume("orders", "default").await.unwrap();
-    desk.ended(20).await;
-    assert_eq!(desk.payloads(), (0..20).map(|i| i.to_string()).collect::<Vec<_>>());
+    gated.ended(20).await;
+    assert_eq!(gated.payloads(), (0..20).map(|i| i.to_string()).collect::<Vec<_>>());
     worker.stop().await;
 }
 
@@ -172,7 +172,7 @@ pub async fn a_group_may_be_paused_before_it_exists_and_a_topic_may_not(on: Subj
         mill.admin().pause("orders", "default").await.unwrap();
         mill.admin().pause("orders", "default").await.unwrap();
         mill.push("orders", "0").await.unwrap();
-        let (paused, free) = (Desk::open(), Desk::open());
+        let (paused, free) = (GatedHandler::open(), GatedHandler::open());
         let worker = mill.worker("orders").ttl(LONG_TTL).poll(POLL);
         let one = worker.clone().start(paused.seat("one")).await.unwrap();
         let two = worker.group("free").start(free.seat("two")).await.unwrap();
@@ -253,33 +253,33 @@ pub async fn two_workers_never_run_more_than_the_limit_of_their_group(on: Subjec
 
 pub async fn a_worker_that_joins_waits_for_what_runs_beyond_its_share(on: Subject) {
     for (engine, store) in SharedStore::each(on).await {
-        let (mill, tap_one, tap_two) = (store.mill().await, store.tap(), store.tap());
+        let (mill, tap_one, tap_two) = (store.mill().await, store.faulty(), store.faulty());
         let orders = topic(&mill, "orders", 4).await;
         mill.push_many("orders", numbered(0..20)).await.unwrap();
-        let desk = Desk::closed();
+        let gated = GatedHandler::closed();
         let both_look = async || {
             tap_one.looks_again(&orders).await;
             tap_two.looks_again(&orders).await;
         };
-        let one = limited(&tap_one.mill(), Limit::running(2), "b").start(desk.seat("b")).await.unwrap();
-        desk.started(2).await;
-        let two = limited(&tap_two.mill(), Limit::running(2), "a").start(desk.seat("a")).await.unwrap();
+        let one = limited(&tap_one.mill(), Limit::running(2), "b").start(gated.seat("b")).await.unwrap();
+        gated.started(2).await;
+        let two = limited(&tap_two.mill(), Limit::running(2), "a").start(gated.seat("a")).await.unwrap();
         both_look().await;
-        assert_eq!((desk.count(), two.state().claimed), (2, 0), "{engine}: both run at the first one's");
-        desk.release(1);
-        desk.started(3).await;
+        assert_eq!((gated.count(), two.state().claimed), (2, 0), "{engine}: both run at the first one's");
+        gated.release(1);
+        gated.started(3).await;
         both_look().await;
-        assert_eq!((desk.count(), one.state().busy, two.state().busy), (3, 1, 1), "{engine}");
+        assert_eq!((gated.count(), one.state().busy, two.state().busy), (3, 1, 1), "{engine}");
         // A worker that leaves frees its share.
-        let last = desk.runs_of("b").pop().unwrap();
+        let last = gated.runs_of("b").pop().unwrap();
         let (stopped, ()) = futures_join(one.stop(), async {
             soon("it is to stop", last.context.stopping()).await;
-            desk.release_all();
+            gated.release_all();
         })
         .await;
         assert!(stopped.started >= 2);
-        desk.ended(20).await;
-        assert_eq!(desk.numbers(), (0..20).collect::<Vec<_>>(), "{engine}");
+        gated.ended(20).await;
+        assert_eq!(gated.numbers(), (0..20).collect::<Vec<_>>(), "{engine}");
         two.stop().await;
     }
 }
@@ -294,26 +294,26 @@ pub async fn what_others_are_to_run_is_given_back(on: Subject) {
             let mill = store.mill().await;
             let orders = topic(&mill, "orders", 4).await;
             mill.push_many("orders", numbered(0..50)).await.unwrap();
-            let desk = Desk::closed();
+            let gated = GatedHandler::closed();
             let builder = |mill: Sawmill, name: &str| {
                 let builder = mill.worker("orders").name(name).concurrency(4).ttl(LONG_TTL).poll(POLL);
                 let builder = if ordered { builder.ordered() } else { builder };
                 builder.limit(Limit::running(1))
             };
             let mut workers = Vec::new();
-            let taps = [store.tap(), store.tap(), store.tap()];
-            for (tap, name) in taps.iter().zip(["c", "b", "a"]) {
-                workers.push(builder(tap.mill(), name).start(desk.seat(name)).await.unwrap());
-                desk.started(1).await;
+            let stores = [store.faulty(), store.faulty(), store.faulty()];
+            for (faulty, name) in stores.iter().zip(["c", "b", "a"]) {
+                workers.push(builder(faulty.mill(), name).start(gated.seat(name)).await.unwrap());
+                gated.started(1).await;
             }
-            for tap in &taps {
-                tap.looks_again(&orders).await;
+            for faulty in &stores {
+                faulty.looks_again(&orders).await;
             }
-            assert_eq!(desk.count(), 1, "{engine}");
-            desk.release_all();
-            desk.ended(50).await;
-            assert_eq!(desk.numbers(), (0..50).collect::<Vec<_>>(), "{engine}");
-            assert!(!desk.runs_of("a").is_empty(), "{engine}: the first of them has it all in the end");
+            assert_eq!(gated.count(), 1, "{engine}");
+            gated.release_all();
+            gated.ended(50).await;
+            assert_eq!(gated.numbers(), (0..50).collect::<Vec<_>>(), "{engine}");
+            assert!(!gated.runs_of("a").is_empty(), "{engine}: the first of them has it all in the end");
             for worker in workers {
                 worker.drained().await;
                 worker.stop().await;
@@ -358,7 +358,7 @@ pub async fn a_rate_holds_for_all_workers_of_a_group_together(on: Subject) {
             // The handler uses the time at which its worker chose to start it. Its own clock may be later, so
             // that many starts appear at once.
             let (clock, starts) = (RememberingClock::default(), starts.clone());
-            let mill = store.tap().mill_in(Env::new(clock.clone(), SystemRng, TokioSpawn));
+            let mill = store.faulty().mill_in(Env::new(clock.clone(), SystemRng, TokioSpawn));
             let handler = move |_: Context| {
                 starts.lock().unwrap().push(clock.last());
                 async {}
@@ -387,7 +387,7 @@ pub async fn a_rate_of_each_key_holds_up_that_key_alone(on: Subject) {
         let rest = (0..20).map(|i| Push::new(format!("rest {i}")).key(format!("key {i}")));
         mill.push_many("orders", busy.chain(rest)).await.unwrap();
         let (clock, starts) = (RememberingClock::default(), Arc::<Mutex<Vec<(Moment, String)>>>::default());
-        let paced = store.tap().mill_in(Env::new(clock.clone(), SystemRng, TokioSpawn));
+        let paced = store.faulty().mill_in(Env::new(clock.clone(), SystemRng, TokioSpawn));
         let worker = paced.worker("orders").ordered().concurrency(4).ttl(LONG_TTL).poll(POLL);
         let per_key = Limit::rate(1, Duration::from_millis(1500));
         let noted = starts.clone();
@@ -406,7 +406,9 @@ pub async fn a_rate_of_each_key_holds_up_that_key_alone(on: Subject) {
             let pause = pair[1].0.since(pair[0].0);
             assert!(pause >= Duration::from_millis(1400), "{engine}: {pause:?}");
         }
-        assert!(starts.last().unwrap().1 == "busy 2", "{engine}: the others did not wait for it");
+        // On a busy machine, all of them may take longer than the key has to wait.
+        let last = &starts.last().unwrap().1;
+        assert!(last == "busy 2", "test timed out: {engine}: the others start meanwhile; {last} came last");
         worker.stop().await;
     }
 }

@@ -4,7 +4,7 @@ use sawmill::engine::runtime::Env;
 use sawmill::engine::storage::{EntryKey, Position, ReadRequest};
 use sawmill::{Context, Push, Sawmill};
 
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::place::Seams;
 use super::support::{LONG_TTL, POLL, Peek, Subject, numbered, orders_done, soon, topic};
 
@@ -15,7 +15,7 @@ pub async fn f1_each_group_has_its_own_head_and_none_affects_another(on: Subject
     mill.push_many("orders", numbered(0..20)).await.unwrap();
 
     // One group is stuck with its first message; the other handles all of them.
-    let (stuck, free) = (Desk::closed(), Desk::open());
+    let (stuck, free) = (GatedHandler::closed(), GatedHandler::open());
     let other = place.mill().await;
     let slow = other
         .worker("orders")
@@ -53,7 +53,7 @@ pub async fn f1_each_group_has_its_own_head_and_none_affects_another(on: Subject
     // A new group begins at the start.
     stuck.release_all();
     stuck.ended(20).await;
-    let late = Desk::open();
+    let late = GatedHandler::open();
     let worker = mill.worker("orders").group("late").start(late.seat("late")).await.unwrap();
     late.ended(20).await;
     assert_eq!((stuck.count(), free.count(), late.count()), (20, 20, 20));
@@ -66,29 +66,29 @@ pub async fn f12_each_of_several_groups_handles_every_message_once(on: Subject) 
     let place = on.place();
     let mill = place.mill().await;
     topic(&mill, "orders", 4).await;
-    let mut desks = Vec::new();
+    let mut handlers = Vec::new();
     let mut workers = Vec::new();
     for group in ["mail", "stock", "audit"] {
-        let desk = Desk::open();
+        let gated = GatedHandler::open();
         for name in ["one", "two"] {
             let builder =
                 place.mill().await.worker("orders").group(group).concurrency(2).ttl(LONG_TTL).poll(POLL);
-            workers.push(builder.start(desk.seat(name)).await.unwrap());
+            workers.push(builder.start(gated.seat(name)).await.unwrap());
         }
-        desks.push((group, desk));
+        handlers.push((group, gated));
     }
     for part in 0..5 {
         mill.push_many("orders", numbered(20 * part..20 * part + 20)).await.unwrap();
     }
-    for (_, desk) in &desks {
-        desk.ended(100).await;
+    for (_, gated) in &handlers {
+        gated.ended(100).await;
     }
     for worker in workers {
         worker.stop().await;
     }
-    for (group, desk) in &desks {
-        assert_eq!(desk.numbers(), (0..100).collect::<Vec<_>>(), "{group}");
-        assert!(desk.runs().iter().all(|run| run.context.group().to_string() == *group));
+    for (group, gated) in &handlers {
+        assert_eq!(gated.numbers(), (0..100).collect::<Vec<_>>(), "{group}");
+        assert!(gated.runs().iter().all(|run| run.context.group().to_string() == *group));
         assert_eq!(mill.admin().status("orders", group).await.unwrap().done, 100);
     }
 }
@@ -97,11 +97,11 @@ pub async fn g3_a_push_assigns_a_shard_by_key_and_never_a_worker(on: Subject) {
     let place = on.place();
     let mill = place.mill().await;
     let topic = topic(&mill, "orders", 4).await;
-    let desk = Desk::closed();
+    let gated = GatedHandler::closed();
     let busy = place.mill().await;
-    let busy = busy.worker("orders").concurrency(1).ttl(LONG_TTL).start(desk.seat("busy")).await.unwrap();
+    let busy = busy.worker("orders").concurrency(1).ttl(LONG_TTL).start(gated.seat("busy")).await.unwrap();
     mill.push("orders", Push::new("first").key("a")).await.unwrap();
-    desk.started(1).await;
+    gated.started(1).await;
 
     // The running worker takes nothing more. New pushes are written to the log and nowhere else.
     let Seams { log, ledger } = place.store();
@@ -125,14 +125,14 @@ pub async fn g3_a_push_assigns_a_shard_by_key_and_never_a_worker(on: Subject) {
     assert_eq!(ledger.list(&everything).await.unwrap(), before);
 
     // So a worker that did not exist at the time of the push can take all of it.
-    let late = Desk::open();
+    let late = GatedHandler::open();
     let worker = place.mill().await.worker("orders").ttl(LONG_TTL).start(late.seat("late")).await.unwrap();
     late.ended(4).await;
-    desk.release_all();
+    gated.release_all();
     busy.stop().await;
     worker.drained().await;
     orders_done(&mill, 5).await;
-    assert_eq!((desk.count(), late.count()), (1, 4));
+    assert_eq!((gated.count(), late.count()), (1, 4));
     worker.stop().await;
 }
 

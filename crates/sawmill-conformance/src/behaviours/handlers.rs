@@ -236,10 +236,11 @@ pub async fn blocking_handlers_do_not_hold_up_the_beat(on: Subject) {
         let worker = worker(&mill).ttl(ttl).start_blocking(handler).await.unwrap();
         mill.push("orders", r#"{"item":"log","count":1}"#).await.unwrap();
         eventually("it blocks", async || seen.all() == ["log started"]).await;
-        let last_beat = async || mill.admin().workers("default").await.unwrap()[0].last_beat.unwrap();
-        let blocked = last_beat().await;
+        let last_heartbeat =
+            async || mill.admin().workers("default").await.unwrap()[0].last_heartbeat.unwrap();
+        let blocked = last_heartbeat().await;
         eventually("it sends heartbeats for longer than its lease", async || {
-            last_beat().await > blocked + 3 * ttl
+            last_heartbeat().await > blocked + 3 * ttl
         })
         .await;
         // Only a worker whose lease was renewed meanwhile starts another message.
@@ -319,7 +320,7 @@ pub async fn notes_are_shown_to_others_while_the_message_runs(on: Subject) {
         let [member] = &mill.admin().workers("default").await.unwrap()[..] else {
             panic!("there is one worker")
         };
-        assert_eq!((member.slots, &member.topics[..]), (4, &["orders".to_owned()][..]));
+        assert_eq!((member.concurrency, &member.topics[..]), (4, &["orders".to_owned()][..]));
         assert_eq!(Some(&member.id), worker.state().id.as_ref());
         assert_eq!(member.running[0].topic, "orders");
         assert!(member.running[0].since.as_millis() > 1_700_000_000_000);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::admin::LetterSelection;
+use sawmill::admin::DeadLetterSelection;
 use sawmill::engine::runtime::Env;
 use sawmill::handler::IntoHandler;
 use sawmill::{Context, Delivery, ErrorKind, Outcome, Push, Sawmill, Worker, WorkerBuilder};
@@ -207,7 +207,7 @@ pub async fn g16_what_was_resent_is_recovered_too(on: Subject) {
         soon("that all have failed", worker.drained()).await;
         worker.stop().await;
         let letters = mill.admin().dead_letters("orders", "default").await.unwrap();
-        assert_eq!(letters.retry(LetterSelection::All).await.unwrap(), MESSAGES);
+        assert_eq!(letters.retry(DeadLetterSelection::All).await.unwrap(), MESSAGES);
         let builder = once(&mill).journal(journal(&folder));
         crash(&mill, &builder, &seen_by, STUCK, STUCK + 1).await;
         let worker = start(builder, seen_by.clone(), None).await;

@@ -45,7 +45,7 @@ macro_rules! behaviours {
                 what_is_not_there_cannot_be_cancelled_and_is_found_by_nobody,
             ],
             claims: [
-                f2_a_grab_records_the_messages_and_moves_the_head_in_one_step,
+                f2_a_claim_records_the_messages_and_moves_the_head_in_one_step,
                 f14_a_worker_that_was_superseded_changes_nothing,
                 g4_claiming_is_conditional_and_the_second_drops_the_messages,
                 g5_g20_a_claim_of_many_costs_one_write_and_a_conflict_one_more,
@@ -159,7 +159,7 @@ macro_rules! behaviours {
                 settings_that_make_no_sense_are_refused,
             ],
             slots: [
-                f3_a_worker_with_busy_slots_grabs_what_the_free_ones_can_take,
+                f3_a_worker_with_busy_slots_claims_what_the_free_ones_can_take,
                 f3_a_log_that_has_nothing_at_hand_yet_is_not_taken_for_an_empty_one,
                 f4_a_worker_says_what_it_waits_for_and_how_its_slots_are,
                 f10_messages_of_one_key_never_run_at_the_same_time_in_a_worker,

@@ -8,7 +8,7 @@ use sawmill::engine::runtime::Env;
 use sawmill::engine::storage::{Commit, Entry, EntryKey, Write};
 use tokio::task::JoinSet;
 
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::support::{
     LONG_TTL, POLL, Peek, SHORT_TTL, SILENT_TTL, Subject, eventually, numbered, orders_done, soon, topic,
 };
@@ -20,12 +20,12 @@ pub async fn g1_workers_beat_and_only_who_is_silent_for_the_limit_is_removed(on:
     let mill = place.mill().await;
     let topic = topic(&mill, "orders", 2).await;
     let peek = Peek::new(&place, &topic, "default");
-    let desk = Desk::open();
+    let gated = GatedHandler::open();
     let mut ids = BTreeSet::new();
     let mut workers = Vec::new();
     for name in ["one", "two"] {
         let builder = place.mill().await.worker("orders").name(name).concurrency(3).ttl(ttl).poll(POLL);
-        let worker = builder.start(desk.seat(name)).await.unwrap();
+        let worker = builder.start(gated.seat(name)).await.unwrap();
         ids.insert(worker.state().id.unwrap().to_string());
         workers.push(worker);
     }
@@ -63,10 +63,10 @@ pub async fn q3_workers_register_at_start_and_unregister_at_stop(on: Subject) {
     let topic = topic(&mill, "orders", 2).await;
     let peek = Peek::new(&place, &topic, "default");
     assert!(peek.members().await.is_empty());
-    let desk = Desk::open();
+    let gated = GatedHandler::open();
     let start = async |name: &str| {
         let builder = mill.worker("orders").name(name).ttl(LONG_TTL).poll(POLL);
-        builder.start(desk.seat(name)).await.unwrap()
+        builder.start(gated.seat(name)).await.unwrap()
     };
     let (one, two) = (start("one").await, start("two").await);
     let ids = [one.state().id.unwrap().to_string(), two.state().id.unwrap().to_string()];
@@ -88,38 +88,38 @@ pub async fn g8_a_graceful_stop_finishes_what_runs_and_then_leaves(on: Subject) 
     let topic = topic(&mill, "orders", 1).await;
     let peek = Peek::new(&place, &topic, "default");
     mill.push_many("orders", numbered(0..10)).await.unwrap();
-    let desk = Desk::closed();
+    let gated = GatedHandler::closed();
     let worker =
-        mill.worker("orders").concurrency(3).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
-    desk.started(3).await;
+        mill.worker("orders").concurrency(3).ttl(LONG_TTL).poll(POLL).start(gated.seat("one")).await.unwrap();
+    gated.started(3).await;
 
     let me = worker.state().id;
     let (said, mut heard) = tokio::sync::oneshot::channel();
     Env::system().spawn(async move {
         let _ = said.send(worker.stop().await);
     });
-    let runs = desk.runs();
+    let runs = gated.runs();
     soon("the handlers hear of it", runs[0].context.stopping()).await;
     // It waits for running handlers. Until then it stays a member and keeps its claims. Finished messages are
     // already on record, so it had the chance to leave.
-    desk.release(2);
-    desk.ended(2).await;
+    gated.release(2);
+    gated.ended(2).await;
     orders_done(&mill, 2).await;
     assert!(heard.try_recv().is_err());
     assert_eq!(peek.members().await.len(), 1);
     assert!(peek.claims().await.iter().any(|claim| claim.owner == me && claim.open() > 0));
     assert!(runs.iter().all(|run| !run.context.is_cancelled()));
-    desk.release(1);
+    gated.release(1);
     let counts = soon("it stops", heard).await.unwrap();
     assert_eq!((counts.started, counts.done), (3, 3));
     assert!(peek.members().await.is_empty());
     assert!(peek.claims().await.iter().all(|claim| claim.owner.is_none()), "all is given back");
 
     // The next worker takes up the rest at once, without waiting for a TTL.
-    let next = Desk::open();
+    let next = GatedHandler::open();
     let worker = mill.worker("orders").ttl(LONG_TTL).start(next.seat("two")).await.unwrap();
     next.ended(7).await;
-    let mut all = [desk.numbers(), next.numbers()].concat();
+    let mut all = [gated.numbers(), next.numbers()].concat();
     all.sort_unstable();
     assert_eq!(all, (0..10).collect::<Vec<_>>());
     worker.stop().await;
@@ -130,11 +130,17 @@ pub async fn g14_a_worker_that_finds_itself_removed_registers_again(on: Subject)
     let mill = place.mill().await;
     let topic = topic(&mill, "orders", 1).await;
     let peek = Peek::new(&place, &topic, "default");
-    let desk = Desk::closed();
-    let worker =
-        mill.worker("orders").concurrency(2).ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    let gated = GatedHandler::closed();
+    let worker = mill
+        .worker("orders")
+        .concurrency(2)
+        .ttl(SHORT_TTL)
+        .poll(POLL)
+        .start(gated.seat("one"))
+        .await
+        .unwrap();
     mill.push("orders", "0").await.unwrap();
-    desk.started(1).await;
+    gated.started(1).await;
     let old = worker.state().id.unwrap();
 
     // Another worker removes it while its handler runs. A heartbeat may come between the read and the delete.
@@ -153,18 +159,18 @@ pub async fn g14_a_worker_that_finds_itself_removed_registers_again(on: Subject)
     assert!(peek.store.ledger.get(&EntryKey::member(&peek.group, old.as_str())).await.unwrap().is_none());
 
     // The claim of its previous incarnation is lost: the handler is told, and its outcome does not count.
-    let first = desk.runs().remove(0);
+    let first = gated.runs().remove(0);
     soon("the first run is cancelled", first.context.cancelled()).await;
-    desk.started(2).await;
-    let second = desk.runs().remove(1);
+    gated.started(2).await;
+    let second = gated.runs().remove(1);
     assert_eq!((second.context.id(), second.context.attempt()), (first.context.id(), 2));
     assert!(second.context.token() > first.context.token());
     let claims = peek.claims().await;
     assert_eq!((claims.len(), &claims[0].owner), (1, &Some(new)));
-    desk.release(1);
-    desk.ended(1).await;
+    gated.release(1);
+    gated.ended(1).await;
     assert_eq!(peek.shard(0).await.1.tally.done, 0, "the first run ended, and it is not done");
-    desk.release_all();
+    gated.release_all();
     eventually("the second run counts", async || peek.shard(0).await.1.tally.done == 1).await;
     assert!(peek.claims().await.is_empty());
     assert_eq!(worker.stop().await.done, 1);
@@ -179,16 +185,16 @@ pub async fn q7_ten_workers_that_start_or_stop_together_settle_without_a_storm(o
     let topic = topic(&mill, "orders", 16).await;
     let peek = Peek::new(&place, &topic, "default");
     mill.push_many("orders", numbered(0..MESSAGES)).await.unwrap();
-    let (desk, taps) = (Desk::open(), (0..WORKERS).map(|_| place.tap()).collect::<Vec<_>>());
+    let (gated, stores) = (GatedHandler::open(), (0..WORKERS).map(|_| place.faulty()).collect::<Vec<_>>());
 
     let mut starting = JoinSet::new();
-    for (number, tap) in taps.iter().enumerate() {
-        let builder = tap.mill().worker("orders").concurrency(2).ttl(LONG_TTL).poll(POLL);
-        let seat = desk.seat(&number.to_string());
+    for (number, faulty) in stores.iter().enumerate() {
+        let builder = faulty.mill().worker("orders").concurrency(2).ttl(LONG_TTL).poll(POLL);
+        let seat = gated.seat(&number.to_string());
         starting.spawn(async move { builder.start(seat).await.unwrap() });
     }
     let workers = soon("all start", starting.join_all()).await;
-    desk.ended(MESSAGES).await;
+    gated.ended(MESSAGES).await;
     for worker in &workers {
         soon("it settles", worker.drained()).await;
     }
@@ -205,12 +211,12 @@ pub async fn q7_ten_workers_that_start_or_stop_together_settle_without_a_storm(o
     let counts = soon("all stop", stopping.join_all()).await;
     assert!(peek.members().await.is_empty());
     assert!(peek.claims().await.is_empty());
-    assert_eq!(desk.numbers(), (0..MESSAGES).collect::<Vec<_>>(), "each is run once");
+    assert_eq!(gated.numbers(), (0..MESSAGES).collect::<Vec<_>>(), "each is run once");
     orders_done(&mill, MESSAGES as u64).await;
 
     // The cost is a few writes for each worker and shard, far fewer than one for each message and worker.
     let conflicts: u64 = counts.iter().map(|counts| counts.conflicts).sum();
-    let commits: usize = taps.iter().map(|tap| tap.commits()).sum();
+    let commits: usize = stores.iter().map(|faulty| faulty.commits()).sum();
     assert!(commits <= MESSAGES, "{commits} commits, {conflicts} conflicts");
     assert!(conflicts <= MESSAGES as u64 / 2, "{commits} commits, {conflicts} conflicts");
 }

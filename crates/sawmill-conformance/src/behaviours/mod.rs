@@ -40,7 +40,7 @@ pub mod waking;
 pub mod whereabouts;
 
 mod both;
-pub mod desk;
 mod engines;
+pub mod faulty_store;
+pub mod gated_handler;
 pub mod support;
-pub mod tap;

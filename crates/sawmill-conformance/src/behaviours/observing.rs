@@ -13,7 +13,7 @@ use tracing::Subscriber;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::support::{
     LONG_TTL, POLL, Peek, Place, SHORT_TTL, Subject, counted, eventually, group_is, numbered, orders_done,
     soon, topic,
@@ -108,11 +108,11 @@ async fn push_some(mill: &Sawmill, name: &str) {
     mill.push_many(name, words.map(|word| Push::new(*word))).await.unwrap();
 }
 
-async fn start(builder: WorkerBuilder, desk: &Desk) -> Worker {
+async fn start(builder: WorkerBuilder, gated: &GatedHandler) -> Worker {
     let wait = Duration::from_millis(20);
     let builder = builder.ttl(LONG_TTL).poll(POLL).concurrency(3);
     let builder = builder.retry(RetryPolicy::retries(2).backoff(wait, wait));
-    builder.start(desk.seat_that("one", says)).await.unwrap()
+    builder.start(gated.seat_that("one", says)).await.unwrap()
 }
 
 pub async fn q16_the_counters_agree_with_the_ledger(on: Subject) {
@@ -121,8 +121,8 @@ pub async fn q16_the_counters_agree_with_the_ledger(on: Subject) {
         let _guard = metrics::set_default_local_recorder(&meter);
         topic(&mill, "orders", 2).await;
         push_some(&mill, "orders").await;
-        let desk = Desk::open();
-        let worker = start(mill.worker("orders"), &desk).await;
+        let gated = GatedHandler::open();
+        let worker = start(mill.worker("orders"), &gated).await;
         counted("settled", 68, async || {
             let status = mill.admin().status("orders", "default").await.unwrap();
             if status.claimed > 0 { 0 } else { (status.done + status.dead) as usize }
@@ -140,7 +140,7 @@ pub async fn q16_the_counters_agree_with_the_ledger(on: Subject) {
         assert_eq!((status.done, status.dead), (57, 11));
         assert_eq!((finished("retried"), finished("snoozed")), (2 * 4 + 2 * 5, 3));
         let started = meter.count("sawmill_started_total{topic=orders,group=default}");
-        assert_eq!((started, started), (counts.started, desk.count() as u64));
+        assert_eq!((started, started), (counts.started, gated.count() as u64));
         let ended = ["done", "dead", "dropped", "retried", "snoozed"].map(finished).iter().sum::<u64>();
         assert_eq!(started, ended, "every start has its end");
         for (name, count) in [
@@ -175,7 +175,7 @@ pub async fn q16_what_runs_twice_is_done_once_for_the_counters_too(on: Subject) 
     let mill = place.mill().await;
     let orders = topic(&mill, "orders", 1).await;
     mill.push_many("orders", numbered(0..3)).await.unwrap();
-    let first = Desk::closed();
+    let first = GatedHandler::closed();
     let builder = || mill.worker("orders").concurrency(3).ttl(SHORT_TTL).poll(POLL);
     let slow = builder().start(first.seat("slow")).await.unwrap();
     first.started(3).await;
@@ -201,11 +201,11 @@ pub async fn q16_the_busy_slots_are_shown(on: Subject) {
         let meter = Meter::default();
         let _guard = metrics::set_default_local_recorder(&meter);
         topic(&mill, "orders", 1).await;
-        let desk = Desk::closed();
-        let worker = start(mill.worker("orders"), &desk).await;
+        let gated = GatedHandler::closed();
+        let worker = start(mill.worker("orders"), &gated).await;
         mill.push_many("orders", numbered(0..2)).await.unwrap();
         eventually("two are busy", async || meter.gauge("sawmill_busy{group=default}") == 2.0).await;
-        desk.release_all();
+        gated.release_all();
         eventually("none is busy", async || meter.gauge("sawmill_busy{group=default}") == 0.0).await;
         worker.stop().await;
     }
@@ -323,8 +323,8 @@ pub async fn q16_each_run_has_a_span_and_each_step_a_line(on: Subject) {
         let dead = book.named("sawmill.dead");
         assert_eq!((dead.len(), &dead[0]["id"], &dead[0]["worker"]), (1, &bad, &me));
         assert!(dead[0]["reason"].contains("out of attempts"), "{dead:?}");
-        let grabbed = book.named("sawmill.grab");
-        assert_eq!(grabbed.iter().map(|grab| grab["count"].parse::<u64>().unwrap()).sum::<u64>(), 2);
+        let claimed = book.named("sawmill.claim");
+        assert_eq!(claimed.iter().map(|claim| claim["count"].parse::<u64>().unwrap()).sum::<u64>(), 2);
         for name in ["sawmill.join", "sawmill.leave", "sawmill.rebalance"] {
             let told = book.named(name);
             assert_eq!((told.len(), &told[0]["worker"], &*told[0]["group"]), (1, &me, "default"), "{name}");
@@ -336,20 +336,21 @@ pub async fn q14_trouble_with_the_store_is_told_when_it_begins_and_when_it_is_ov
     let book = TraceRecorder::default();
     let _guard = tracing::subscriber::set_default(book.clone());
     let place = on.place();
-    let tap = place.tap();
+    let faulty = place.faulty();
     topic(&place.mill().await, "orders", 1).await;
-    let desk = Desk::open();
-    let worker = tap.mill().worker("orders").ttl(SHORT_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    let gated = GatedHandler::open();
+    let worker =
+        faulty.mill().worker("orders").ttl(SHORT_TTL).poll(POLL).start(gated.seat("one")).await.unwrap();
     eventually("it has joined", async || worker.state().id.is_some()).await;
     assert_eq!(book.named("sawmill.trouble").len(), 0);
 
-    tap.is_down(true);
+    faulty.is_down(true);
     eventually("the coordinator and the heartbeat report it", async || {
         book.named("sawmill.trouble").len() == 2
     })
     .await;
-    let refused = tap.refused();
-    eventually("it keeps trying", async || tap.refused() > refused + 20).await;
+    let refused = faulty.refused();
+    eventually("it keeps trying", async || faulty.refused() > refused + 20).await;
     let trouble = book.named("sawmill.trouble");
     assert_eq!(trouble.len(), 2, "each of many tries is not told: {trouble:?}");
     assert!(
@@ -358,7 +359,7 @@ pub async fn q14_trouble_with_the_store_is_told_when_it_begins_and_when_it_is_ov
     );
     assert_eq!(book.named("sawmill.recovered").len(), 0);
 
-    tap.is_down(false);
+    faulty.is_down(false);
     eventually("both tell that it is over", async || book.named("sawmill.recovered").len() == 2).await;
     worker.stop().await;
 }
@@ -400,7 +401,7 @@ pub async fn q16_events_tell_a_messages_story(on: Subject) {
 
         let (topic, group): (sawmill::engine::model::TopicName, sawmill::engine::model::GroupName) =
             ("orders".parse().unwrap(), "default".parse().unwrap());
-        story.retain(|event| !matches!(event, Event::Rebalanced { members: 1, .. }));
+        story.retain(|event| !matches!(event, Event::Rebalanced { workers: 1, .. }));
         // The pushed event may come after a worker has already received the message.
         let (pushed, story): (Vec<_>, Vec<_>) =
             story.into_iter().partition(|event| matches!(event, Event::Pushed { .. }));

@@ -83,8 +83,8 @@ pub async fn g17_a_job_may_have_a_time_limit_of_its_own(on: Subject) {
 }
 
 pub async fn g17_nothing_is_taken_that_nobody_asks_for(on: Subject) {
-    on_each_tapped(on, async |tap, topic| {
-        let mill = tap.mill();
+    on_each_tapped(on, async |faulty, topic| {
+        let mill = faulty.mill();
         mill.push_many("orders", numbered(0..20)).await.unwrap();
         let puller = worker(&mill).pull().await.unwrap();
         // Enough time for an eager worker to handle all messages.
@@ -93,7 +93,7 @@ pub async fn g17_nothing_is_taken_that_nobody_asks_for(on: Subject) {
         assert_eq!(other.stop().await.done, 20);
         assert_eq!(puller.worker().state().claimed, 0);
         let job = soon("there is one", puller.pull()).await.unwrap();
-        tap.looks_again(&topic).await;
+        faulty.looks_again(&topic).await;
         assert_eq!(puller.worker().state().claimed, 1, "one was asked for, and it takes its time");
         job.done().await.unwrap();
         puller.worker().stop().await;
@@ -102,15 +102,15 @@ pub async fn g17_nothing_is_taken_that_nobody_asks_for(on: Subject) {
 }
 
 pub async fn g17_as_many_jobs_are_out_as_there_are_slots(on: Subject) {
-    on_each_tapped(on, async |tap, topic| {
-        let mill = tap.mill();
+    on_each_tapped(on, async |faulty, topic| {
+        let mill = faulty.mill();
         mill.push_many("orders", numbered(0..20)).await.unwrap();
         let puller = worker(&mill).concurrency(2).pull().await.unwrap();
         let first = soon("there is one", puller.pull()).await.unwrap();
         let second = soon("there is another", puller.pull()).await.unwrap();
         tokio::select! {
             _ = puller.pull() => panic!("both slots are taken"),
-            () = tap.looks_again(&topic) => {}
+            () = faulty.looks_again(&topic) => {}
         }
         let (answered, third) = soon("a slot is free", both(first.done(), puller.pull())).await;
         answered.unwrap();
@@ -156,12 +156,22 @@ pub async fn g17_a_job_that_is_dropped_has_failed(on: Subject) {
 pub async fn g17_a_job_that_is_not_answered_in_time_fails_and_its_answer_is_refused(on: Subject) {
     on_each(on, async |mill| {
         mill.push("orders", "x").await.unwrap();
-        let puller = worker(&mill).timeout(Duration::from_millis(100)).pull().await.unwrap();
+        let patient = RetryPolicy::retries(50).immediate(50);
+        let builder = worker(&mill).timeout(Duration::from_millis(100)).retry(patient);
+        let puller = builder.pull().await.unwrap();
         let late = soon("there is one", puller.pull()).await.unwrap();
         soon("it is told", late.context().cancelled()).await;
-        let again = soon("it comes again", puller.pull()).await.unwrap();
-        assert_eq!(again.context().attempt(), 2);
-        again.extend(Duration::from_secs(600)).unwrap();
+        // On a busy machine a job may be late before it can be extended, and then it comes again.
+        let mut late_jobs = 1;
+        let again = loop {
+            let again = soon("it comes again", puller.pull()).await.unwrap();
+            assert_eq!(again.context().attempt(), late_jobs + 1);
+            match again.extend(Duration::from_secs(600)) {
+                Ok(()) => break again,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Late),
+            }
+            late_jobs += 1;
+        };
         let error = late.extend(Duration::from_secs(600)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Late);
         let error = late.done().await.unwrap_err();
@@ -173,9 +183,10 @@ pub async fn g17_a_job_that_is_not_answered_in_time_fails_and_its_answer_is_refu
         soon("that is told, too", later.context().cancelled()).await;
         assert!(!again.context().is_cancelled());
         again.done().await.unwrap();
-        eventually("the other has failed", async || puller.worker().counts().failed == 2).await;
+        let failed = u64::from(late_jobs) + 1;
+        eventually("the other has failed", async || puller.worker().counts().failed == failed).await;
         let counts = puller.worker().stop().await;
-        assert_eq!((counts.started, counts.failed, counts.done), (3, 2, 1));
+        assert_eq!((counts.started, counts.failed, counts.done), (failed + 1, failed, 1));
     })
     .await;
 }

@@ -8,7 +8,7 @@ use sawmill::engine::runtime::Env;
 use sawmill::{ErrorKind, MessageId, Push};
 
 use super::both::both;
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::support::{LONG_TTL, POLL, Subject, eventually, topic};
 
 pub async fn g15_concurrent_single_pushes_share_appends_and_each_caller_keeps_its_order(on: Subject) {
@@ -32,14 +32,14 @@ pub async fn g15_concurrent_single_pushes_share_appends_and_each_caller_keeps_it
         let appends = store.appends() - before;
         assert!(appends <= 200, "{}: 1000 pushes took {appends} appends", store.engine);
 
-        let desk = Desk::open();
+        let gated = GatedHandler::open();
         let worker = mill.worker("orders").ordered().concurrency(4).ttl(LONG_TTL).poll(POLL);
-        let worker = worker.start(desk.seat("one")).await.unwrap();
-        desk.ended(1000).await;
+        let worker = worker.start(gated.seat("one")).await.unwrap();
+        gated.ended(1000).await;
         worker.drained().await;
         worker.stop().await;
         let mut run: BTreeMap<String, Vec<MessageId>> = BTreeMap::new();
-        for done in desk.runs() {
+        for done in gated.runs() {
             run.entry(done.key()).or_default().push(done.context.id());
         }
         assert_eq!(run, pushed, "{}: all of them, once, each caller's in order", store.engine);

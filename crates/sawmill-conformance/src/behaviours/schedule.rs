@@ -7,14 +7,14 @@ use sawmill::engine::runtime::{Clock, Env};
 use sawmill::{ErrorKind, Missed, Push, Sawmill, Schedule, Worker};
 
 use super::both::both;
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::support::{LONG_TTL, POLL, Subject, eventually, topic};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
+async fn worker(mill: &Sawmill, group: &str, gated: &GatedHandler) -> Worker {
     let builder = mill.worker("reports").group(group).concurrency(2).ttl(LONG_TTL).poll(POLL);
-    builder.start(desk.seat(group)).await.unwrap()
+    builder.start(gated.seat(group)).await.unwrap()
 }
 
 fn daily(name: &str) -> Schedule {
@@ -25,22 +25,22 @@ pub async fn every_second_there_is_a_message(on: Subject) {
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, "reports", 2).await;
-        let desk = Desk::open();
-        let worker = worker(&mill, "default", &desk).await;
+        let gated = GatedHandler::open();
+        let worker = worker(&mill, "default", &gated).await;
         let began = Env::system().wall();
         let message = Push::new("tick").key("k").header("lang", "en");
         let schedule = Schedule::every("often", Duration::from_secs(1)).unwrap().message(message);
         mill.schedule("reports", schedule.missed(Missed::All)).await.unwrap();
-        desk.ended(3).await;
+        gated.ended(3).await;
         assert!(mill.unschedule("reports", "often").await.unwrap());
-        for run in desk.runs() {
+        for run in gated.runs() {
             let tick = run.context.tick().unwrap();
             assert!(tick > began && run.at >= tick && tick.as_millis() % 1000 == 0, "{tick} at {}", run.at);
             assert_eq!((run.payload(), run.key()), ("tick".to_owned(), "k".to_owned()));
             assert_eq!(run.context.headers().iter().count(), 1);
         }
-        let ticks: BTreeSet<_> = desk.runs().iter().map(|run| run.context.tick()).collect();
-        assert_eq!(ticks.len(), desk.runs().len(), "{}: each once", store.engine);
+        let ticks: BTreeSet<_> = gated.runs().iter().map(|run| run.context.tick()).collect();
+        assert_eq!(ticks.len(), gated.runs().len(), "{}: each once", store.engine);
         worker.stop().await;
     }
 }
@@ -58,28 +58,28 @@ pub async fn what_was_missed_is_pushed_as_the_schedule_says(on: Subject) {
         let ticks: Vec<_> = ticks.take(4).collect();
         // No worker runs for three days and an hour.
         store.clock.move_on(ticks[2].since(store.clock.wall()) + Duration::from_secs(3600));
-        let desk = Desk::open();
+        let gated = GatedHandler::open();
         // Two groups: whichever maintains the topic, each tick is pushed once.
-        let workers = [worker(&mill, "default", &desk).await, worker(&store.mill(), "two", &desk).await];
-        desk.ended(8).await;
+        let workers = [worker(&mill, "default", &gated).await, worker(&store.mill(), "two", &gated).await];
+        gated.ended(8).await;
         for worker in &workers {
             worker.drained().await;
         }
         let mut run: Vec<_> =
-            desk.runs_of("two").iter().map(|run| (run.payload(), run.context.tick().unwrap())).collect();
+            gated.runs_of("two").iter().map(|run| (run.payload(), run.context.tick().unwrap())).collect();
         run.sort();
         let mut expected: Vec<_> = ticks[..3].iter().map(|tick| ("all".to_owned(), *tick)).collect();
         expected.push(("once".to_owned(), ticks[2]));
         assert_eq!(run, expected, "{}", store.engine);
-        assert_eq!(desk.count(), 8);
+        assert_eq!(gated.count(), 8);
         // The next day is not missed.
         store.clock.move_on(ticks[3].since(store.clock.wall()));
-        desk.ended(14).await;
+        gated.ended(14).await;
         store.maintained_again(&reports).await;
         for worker in &workers {
             worker.drained().await;
         }
-        let last: Vec<_> = desk.runs_of("two").iter().skip(4).map(|run| run.context.tick()).collect();
+        let last: Vec<_> = gated.runs_of("two").iter().skip(4).map(|run| run.context.tick()).collect();
         assert_eq!(last, [Some(ticks[3]); 3], "{}", store.engine);
         for worker in workers {
             worker.stop().await;
@@ -94,17 +94,17 @@ pub async fn a_tick_whose_note_was_not_written_is_not_pushed_twice(on: Subject) 
         mill.schedule("reports", daily("one")).await.unwrap();
         store.clock.move_on(DAY);
         store.refuse_commits(Some("schedules/"));
-        let desk = Desk::open();
+        let gated = GatedHandler::open();
         let before = store.appends();
-        let worker = worker(&mill, "default", &desk).await;
-        desk.ended(1).await;
+        let worker = worker(&mill, "default", &gated).await;
+        gated.ended(1).await;
         eventually("it is pushed again", async || store.appends() > before + 2).await;
         let last = mill.schedules("reports").await.unwrap()[0].last;
         store.refuse_commits(None);
         eventually("it is noted", async || mill.schedules("reports").await.unwrap()[0].last > last).await;
         // From here on nothing is pushed again; earlier pushes are handled now.
         worker.drained().await;
-        assert_eq!(desk.count(), 1, "{}", store.engine);
+        assert_eq!(gated.count(), 1, "{}", store.engine);
         worker.stop().await;
     }
 }
@@ -134,13 +134,13 @@ pub async fn adding_a_schedule_again_changes_it_and_it_goes_on_from_where_it_was
         store.clock.move_on(DAY);
         mill.schedule("reports", daily("one")).await.unwrap();
         assert!(mill.schedules("reports").await.unwrap()[0].last >= last + DAY);
-        let desk = Desk::open();
+        let gated = GatedHandler::open();
         let again = mill.schedules("reports").await.unwrap()[0].last;
-        let worker = worker(&mill, "default", &desk).await;
+        let worker = worker(&mill, "default", &gated).await;
         store.clock.move_on(DAY);
-        desk.ended(1).await;
+        gated.ended(1).await;
         worker.drained().await;
-        let ticks: Vec<_> = desk.runs().iter().map(|run| run.context.tick()).collect();
+        let ticks: Vec<_> = gated.runs().iter().map(|run| run.context.tick()).collect();
         assert!(matches!(ticks[..], [Some(tick)] if tick > again), "{}: {ticks:?}", store.engine);
         worker.stop().await;
         mill.admin().delete_topic("reports").await.unwrap();

@@ -4,51 +4,51 @@
 use sawmill::Push;
 use sawmill::worker::WaitingOn;
 
-use super::desk::Desk;
+use super::faulty_store::history;
+use super::gated_handler::GatedHandler;
 use super::support::{LONG_TTL, POLL, Peek, Subject, eventually, numbered, soon, topic};
-use super::tap::history;
 
-pub async fn f3_a_worker_with_busy_slots_grabs_what_the_free_ones_can_take(on: Subject) {
+pub async fn f3_a_worker_with_busy_slots_claims_what_the_free_ones_can_take(on: Subject) {
     let place = on.place();
-    let tap = place.tap();
-    let mill = tap.mill();
+    let faulty = place.faulty();
+    let mill = faulty.mill();
     let topic = topic(&mill, "orders", 1).await;
     let peek = Peek::new(&place, &topic, "default");
-    let desk = Desk::closed();
+    let gated = GatedHandler::closed();
     let worker =
-        mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL).start(gated.seat("one")).await.unwrap();
     mill.push("orders", "0").await.unwrap();
-    desk.started(1).await;
+    gated.started(1).await;
     mill.push_many("orders", numbered(1..100)).await.unwrap();
-    desk.started(4).await;
+    gated.started(4).await;
     // It has every occasion to take more.
     for _ in 0..3 {
-        let reads = tap.reads(&topic).len();
+        let reads = faulty.reads(&topic).len();
         mill.push("orders", "more").await.unwrap();
         eventually("its slots are busy", async || worker.state().busy == 4).await;
-        assert!(tap.reads(&topic).len() <= reads + 1, "it does not even look");
+        assert!(faulty.reads(&topic).len() <= reads + 1, "it does not even look");
     }
-    let claimed: Vec<u64> = history(&[&tap], &peek.key(0)).iter().map(|state| state.claimed()).collect();
+    let claimed: Vec<u64> = history(&[&faulty], &peek.key(0)).iter().map(|state| state.claimed()).collect();
     assert!(claimed.is_sorted(), "nothing was finished meanwhile: {claimed:?}");
     assert_eq!(claimed.last(), Some(&4), "{claimed:?}");
     assert_eq!(peek.shard(0).await.1.claimed(), 4);
-    assert_eq!((desk.count(), worker.state().claimed), (4, 4));
-    desk.release_all();
-    desk.ended(103).await;
+    assert_eq!((gated.count(), worker.state().claimed), (4, 4));
+    gated.release_all();
+    gated.ended(103).await;
     worker.stop().await;
 }
 
 pub async fn f3_a_log_that_has_nothing_at_hand_yet_is_not_taken_for_an_empty_one(on: Subject) {
     let place = on.place();
-    let tap = place.tap();
-    let mill = tap.mill();
+    let faulty = place.faulty();
+    let mill = faulty.mill();
     topic(&mill, "orders", 2).await;
     mill.push_many("orders", numbered(0..5)).await.unwrap();
-    let desk = Desk::open();
-    tap.is_slow(4);
-    let worker = mill.worker("orders").ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+    let gated = GatedHandler::open();
+    faulty.is_slow(4);
+    let worker = mill.worker("orders").ttl(LONG_TTL).poll(POLL).start(gated.seat("one")).await.unwrap();
     soon("all is done", worker.drained()).await;
-    assert_eq!(desk.count(), 5);
+    assert_eq!(gated.count(), 5);
     worker.stop().await;
 }
 
@@ -56,30 +56,30 @@ pub async fn f4_a_worker_says_what_it_waits_for_and_how_its_slots_are(on: Subjec
     let place = on.place();
     let mill = place.mill().await;
     topic(&mill, "orders", 1).await;
-    let desk = Desk::closed();
+    let gated = GatedHandler::closed();
     let worker =
-        mill.worker("orders").concurrency(2).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(2).ttl(LONG_TTL).poll(POLL).start(gated.seat("one")).await.unwrap();
     let state = worker.state();
-    assert_eq!((state.slots, state.busy, state.claimed), (2, 0, 0));
+    assert_eq!((state.concurrency, state.busy, state.claimed), (2, 0, 0));
     assert_eq!(state.waiting_on, WaitingOn::Messages);
     assert_eq!(state.waiting_on.to_string(), "waiting-on-messages");
 
     mill.push("orders", "0").await.unwrap();
-    desk.started(1).await;
+    gated.started(1).await;
     let state = worker.state();
-    assert_eq!((state.slots, state.busy, state.waiting_on), (2, 1, WaitingOn::Messages));
+    assert_eq!((state.concurrency, state.busy, state.waiting_on), (2, 1, WaitingOn::Messages));
 
     mill.push("orders", "1").await.unwrap();
-    desk.started(2).await;
+    gated.started(2).await;
     let state = worker.state();
-    assert_eq!((state.slots, state.busy, state.claimed), (2, 2, 2));
+    assert_eq!((state.concurrency, state.busy, state.claimed), (2, 2, 2));
     assert_eq!(state.waiting_on, WaitingOn::Slots);
     assert_ne!(state.waiting_on.to_string(), "waiting-on-messages");
 
-    desk.release(1);
+    gated.release(1);
     eventually("a slot is free", async || worker.state().waiting_on == WaitingOn::Messages).await;
     assert_eq!(worker.state().busy, 1);
-    desk.release(1);
+    gated.release(1);
     eventually("both are free", async || worker.state().busy == 0 && worker.state().claimed == 0).await;
     worker.stop().await;
 }
@@ -90,19 +90,19 @@ pub async fn f10_messages_of_one_key_never_run_at_the_same_time_in_a_worker(on: 
     topic(&mill, "orders", 2).await;
     let of = |key: &'static str| (0..10).map(move |i| Push::new(format!("{key}{i}")).key(key));
     mill.push_many("orders", of("a").chain(of("b"))).await.unwrap();
-    let desk = Desk::closed();
+    let gated = GatedHandler::closed();
     let worker =
-        mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL).start(gated.seat("one")).await.unwrap();
     // Four slots and twenty claimed messages, but only two keys.
     eventually("all are in hand", async || worker.state().claimed == 20).await;
     for done in 0..20 {
         let wanted = 2.min(20 - done);
         eventually("one of each key runs", async || worker.state().busy >= wanted).await;
         assert!(worker.state().busy <= 2);
-        desk.release(1);
-        desk.ended(done + 1).await;
+        gated.release(1);
+        gated.ended(done + 1).await;
     }
-    let runs = desk.runs();
+    let runs = gated.runs();
     for key in ["a", "b"] {
         let of_key: Vec<_> = runs.iter().enumerate().filter(|(_, run)| run.key() == key).collect();
         let payloads: Vec<String> = of_key.iter().map(|(_, run)| run.payload()).collect();
@@ -118,21 +118,21 @@ pub async fn f10_messages_of_one_key_never_run_at_the_same_time_in_a_worker(on: 
 pub async fn q9_messages_are_fetched_one_by_one_or_in_batches(on: Subject) {
     for (most, largest) in [(Some(1), 1), (Some(3), 3), (None, 8)] {
         let place = on.place();
-        let tap = place.tap();
-        let mill = tap.mill();
+        let faulty = place.faulty();
+        let mill = faulty.mill();
         let topic = topic(&mill, "orders", 1).await;
         mill.push_many("orders", numbered(0..32)).await.unwrap();
-        let desk = Desk::closed();
+        let gated = GatedHandler::closed();
         let mut builder = mill.worker("orders").concurrency(16).ttl(LONG_TTL).poll(POLL);
         if let Some(most) = most {
             builder = builder.max_in_flight(most);
         }
-        let worker = builder.start(desk.seat("one")).await.unwrap();
-        desk.started(most.unwrap_or(16)).await;
-        desk.release_all();
-        desk.ended(32).await;
+        let worker = builder.start(gated.seat("one")).await.unwrap();
+        gated.started(most.unwrap_or(16)).await;
+        gated.release_all();
+        gated.ended(32).await;
         worker.stop().await;
-        let states = history(&[&tap], &Peek::new(&place, &topic, "default").key(0));
+        let states = history(&[&faulty], &Peek::new(&place, &topic, "default").key(0));
         let blocks: Vec<u32> =
             states.iter().flat_map(|state| &state.claims).map(|claim| claim.count).collect();
         match most {
@@ -141,6 +141,6 @@ pub async fn q9_messages_are_fetched_one_by_one_or_in_batches(on: Subject) {
         }
         let claimed = states.iter().map(|state| state.claimed() as usize).max();
         assert!(claimed <= most.or(Some(usize::MAX)), "{claimed:?} at once");
-        assert_eq!(desk.numbers(), (0..32).collect::<Vec<_>>());
+        assert_eq!(gated.numbers(), (0..32).collect::<Vec<_>>());
     }
 }

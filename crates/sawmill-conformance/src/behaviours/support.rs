@@ -8,9 +8,9 @@ use sawmill::engine::runtime::Env;
 use sawmill::engine::storage::{Commit, Entry, EntryKey, Version, Write};
 use sawmill::{Push, Sawmill, TopicSpec};
 
+use super::faulty_store::FaultyStore;
 pub use super::place::{Place, Subject};
 use super::place::{Seams, nothing_is_left};
-use super::tap::Tap;
 use crate::waits::left;
 
 /// How long to wait for an expected event on a busy machine.
@@ -25,9 +25,9 @@ pub const SILENT_TTL: Duration = Duration::from_secs(10);
 pub const POLL: Duration = Duration::from_millis(50);
 
 impl Place {
-    /// Returns the two seams with a tap on them; see [`Tap::mill`].
-    pub fn tap(&self) -> Tap {
-        Tap::new(self.store())
+    /// Returns the two seams within a [`FaultyStore`]; see [`FaultyStore::mill`].
+    pub fn faulty(&self) -> FaultyStore {
+        FaultyStore::new(self.store())
     }
 
     /// Returns a key for each shard.

@@ -9,7 +9,7 @@ use sawmill::engine::storage::{Log, Position};
 use sawmill::{Outcome, Push, Sawmill, TopicSpec, Worker};
 
 use super::both::{Store, both};
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::support::{LONG_TTL, POLL, Subject, group_has_done, group_is, numbered};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -20,9 +20,9 @@ async fn topic(mill: &Sawmill, drops_unread: bool) -> Topic {
     mill.create_topic_with(&spec).await.unwrap()
 }
 
-async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
+async fn worker(mill: &Sawmill, group: &str, gated: &GatedHandler) -> Worker {
     let builder = mill.worker("orders").group(group).concurrency(4).ttl(LONG_TTL).poll(POLL);
-    builder.start(desk.seat(group)).await.unwrap()
+    builder.start(gated.seat(group)).await.unwrap()
 }
 
 async fn done(mill: &Sawmill, group: &str, count: u64) {
@@ -52,7 +52,7 @@ pub async fn what_every_group_is_past_goes_when_it_is_old(on: Subject) {
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, false).await;
-        let (one, two) = (Desk::open(), Desk::closed());
+        let (one, two) = (GatedHandler::open(), GatedHandler::closed());
         let fast = worker(&mill, "one", &one).await;
         let slow = worker(&mill, "two", &two).await;
         mill.push_many("orders", numbered(0..100)).await.unwrap();
@@ -83,9 +83,9 @@ pub async fn the_lanes_are_trimmed_too_and_dead_letters_stay(on: Subject) {
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, false).await;
-        let desk = Desk::open();
+        let gated = GatedHandler::open();
         let builder = mill.worker("orders").concurrency(4).ttl(LONG_TTL).poll(POLL);
-        let worker = builder.start(desk.seat_that("one", |_| Outcome::dead("no"))).await.unwrap();
+        let worker = builder.start(gated.seat_that("one", |_| Outcome::dead("no"))).await.unwrap();
         mill.push("orders", "0").await.unwrap();
         group_is(&mill, "orders", "default", "it is dead", |status| status.dead == 1).await;
         // It may be in the lane already while its claim is still open.
@@ -94,7 +94,7 @@ pub async fn the_lanes_are_trimmed_too_and_dead_letters_stay(on: Subject) {
         assert_eq!(mill.admin().trim("orders").await.unwrap(), 1, "{}", store.engine);
         let letters = mill.admin().dead_letters("orders", "default").await.unwrap();
         assert_eq!(letters.list(10).await.unwrap().len(), 1, "{}", store.engine);
-        letters.drop(sawmill::admin::LetterSelection::All).await.unwrap();
+        letters.drop(sawmill::admin::DeadLetterSelection::All).await.unwrap();
         assert_eq!(mill.admin().trim("orders").await.unwrap(), 1, "{}: the letter", store.engine);
     }
 }
@@ -103,8 +103,8 @@ pub async fn a_topic_may_drop_what_is_old_and_unread(on: Subject) {
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, true).await;
-        let desk = Desk::open();
-        let first = worker(&mill, "default", &desk).await;
+        let gated = GatedHandler::open();
+        let first = worker(&mill, "default", &gated).await;
         mill.push_many("orders", numbered(0..10)).await.unwrap();
         done(&mill, "default", 10).await;
         first.stop().await;
@@ -122,11 +122,11 @@ pub async fn a_topic_may_drop_what_is_old_and_unread(on: Subject) {
         let status = mill.admin().status("orders", "default").await.unwrap();
         assert_eq!((status.waiting, status.done), (waiting, 10), "{}", store.engine);
         assert_eq!(status.lag(store.clock.wall()) < HOUR, dropped);
-        let second = worker(&mill, "default", &desk).await;
+        let second = worker(&mill, "default", &gated).await;
         done(&mill, "default", 10 + waiting).await;
         second.stop().await;
         let expected: Vec<usize> = (0..10).chain(first_left as usize..50).collect();
-        assert_eq!(desk.numbers(), expected, "{}", store.engine);
+        assert_eq!(gated.numbers(), expected, "{}", store.engine);
     }
 }
 
@@ -139,7 +139,7 @@ pub async fn what_a_new_group_has_not_read_stays(on: Subject) {
         let push = async |shard: usize, number: usize| {
             mill.push("orders", Push::new(number.to_string()).key(keys[shard].clone())).await.unwrap();
         };
-        let (one, two) = (Desk::closed(), Desk::open());
+        let (one, two) = (GatedHandler::closed(), GatedHandler::open());
         let first = worker(&mill, "one", &one).await;
         push(0, 0).await;
         for number in 1..6 {

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sawmill::admin::{GroupStatus, LetterSelection};
+use sawmill::admin::{DeadLetterSelection, GroupStatus};
 use sawmill::{Context, ErrorKind, OnFailure, Outcome, Push, RetryPolicy, Sawmill, Worker};
 
 use super::both::both;
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::support::{LONG_TTL, POLL, Subject, eventually, group_is, topic};
 
-async fn worker(mill: &Sawmill, group: &str, desk: &Desk) -> Worker {
+async fn worker(mill: &Sawmill, group: &str, gated: &GatedHandler) -> Worker {
     let builder = mill.worker("jobs").group(group).concurrency(2).ttl(LONG_TTL).poll(POLL);
-    builder.start(desk.seat(group)).await.unwrap()
+    builder.start(gated.seat(group)).await.unwrap()
 }
 
 /// Waits until this many are dead and nothing else is in progress.
@@ -43,14 +43,14 @@ pub async fn while_one_waits_a_second_is_not_added(on: Subject) {
         let all: BTreeSet<_> = ids.iter().chain(&again).chain([&first, &plain]).collect();
         assert_eq!(all.len(), 6);
 
-        let desk = Desk::open();
-        let worker = worker(&mill, "default", &desk).await;
-        desk.ended(6).await;
+        let gated = GatedHandler::open();
+        let worker = worker(&mill, "default", &gated).await;
+        gated.ended(6).await;
         worker.drained().await;
-        let run: BTreeSet<_> = desk.runs().iter().map(|run| run.context.id()).collect();
-        assert_eq!((desk.count(), run.iter().collect()), (6, all), "{}", store.engine);
-        assert!(desk.payloads().contains(&"1".to_owned()), "the first one's payload");
-        assert!(desk.runs().iter().all(|run| run.context.headers().is_empty()));
+        let run: BTreeSet<_> = gated.runs().iter().map(|run| run.context.id()).collect();
+        assert_eq!((gated.count(), run.iter().collect()), (6, all), "{}", store.engine);
+        assert!(gated.payloads().contains(&"1".to_owned()), "the first one's payload");
+        assert!(gated.runs().iter().all(|run| run.context.headers().is_empty()));
         assert_eq!(worker.stop().await.done, 6);
     }
 }
@@ -59,7 +59,7 @@ pub async fn a_message_is_live_until_every_group_has_settled_it(on: Subject) {
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, "jobs", 2).await;
-        let (one, two) = (Desk::open(), Desk::closed());
+        let (one, two) = (GatedHandler::open(), GatedHandler::closed());
         let workers = [worker(&mill, "one", &one).await, worker(&mill, "two", &two).await];
         let push = async || mill.push("jobs", Push::new("x").unique("a")).await.unwrap();
         let first = push().await;
@@ -83,7 +83,7 @@ pub async fn a_retry_is_live_and_a_dead_letter_is_not_and_stays_so_when_it_is_re
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, "jobs", 2).await;
-        let desk = Desk::open();
+        let gated = GatedHandler::open();
         let policy =
             RetryPolicy::retries(1).immediate(0).backoff(Duration::from_secs(2), Duration::from_secs(2));
         let says = |context: &Context| match context.payload().as_ref() {
@@ -91,13 +91,13 @@ pub async fn a_retry_is_live_and_a_dead_letter_is_not_and_stays_so_when_it_is_re
             _ => Outcome::retry("no"),
         };
         let builder = mill.worker("jobs").concurrency(1).ttl(LONG_TTL).poll(POLL).retry(policy);
-        let worker = builder.start(desk.seat_that("one", says)).await.unwrap();
+        let worker = builder.start(gated.seat_that("one", says)).await.unwrap();
         let first = mill.push("jobs", Push::new("bad").unique("a")).await.unwrap();
-        desk.ended(1).await;
+        gated.ended(1).await;
         let failed = |status: &GroupStatus| status.retrying == 1 || status.dead == 1;
         group_is(&mill, "jobs", "default", "it waits on its lane, or is tried again", failed).await;
         let again = mill.push("jobs", Push::new("good").unique("a")).await.unwrap();
-        if desk.count() == 1 {
+        if gated.count() == 1 {
             assert_eq!(again, first, "{}", store.engine);
         }
         dead(&mill, 1).await;
@@ -108,9 +108,9 @@ pub async fn a_retry_is_live_and_a_dead_letter_is_not_and_stays_so_when_it_is_re
         let third = mill.push("jobs", Push::new("good").unique("a").after(Duration::from_secs(600)));
         let third = third.await.unwrap();
         let letters = mill.admin().dead_letters("jobs", "default").await.unwrap();
-        let runs = desk.count();
-        letters.retry(LetterSelection::Ids(vec![first])).await.unwrap();
-        desk.ended(runs + 2).await;
+        let runs = gated.count();
+        letters.retry(DeadLetterSelection::Ids(vec![first])).await.unwrap();
+        gated.ended(runs + 2).await;
         dead(&mill, 2).await;
         assert_eq!(mill.push("jobs", Push::new("good").unique("a")).await.unwrap(), third);
         worker.stop().await;
@@ -121,9 +121,9 @@ pub async fn what_a_group_only_logs_is_not_live_any_more(on: Subject) {
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, "jobs", 2).await;
-        let desk = Desk::open();
+        let gated = GatedHandler::open();
         let builder = mill.worker("jobs").concurrency(1).ttl(LONG_TTL).poll(POLL).on_failure(OnFailure::Log);
-        let worker = builder.start(desk.seat_that("one", |_| Outcome::dead("no"))).await.unwrap();
+        let worker = builder.start(gated.seat_that("one", |_| Outcome::dead("no"))).await.unwrap();
         let first = mill.push("jobs", Push::new("1").unique("a")).await.unwrap();
         group_is(&mill, "jobs", "default", "it is dropped", |status| status.dropped == 1).await;
         assert_ne!(mill.push("jobs", Push::new("2").unique("a")).await.unwrap(), first, "{}", store.engine);
@@ -135,8 +135,8 @@ pub async fn for_a_time_there_is_no_second_one_though_the_first_is_done(on: Subj
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, "jobs", 2).await;
-        let desk = Desk::open();
-        let worker = worker(&mill, "default", &desk).await;
+        let gated = GatedHandler::open();
+        let worker = worker(&mill, "default", &gated).await;
         let hour = Duration::from_secs(3600);
         let push = async || mill.push("jobs", Push::new("x").unique_for("a", hour)).await.unwrap();
         let first = push().await;
@@ -146,9 +146,9 @@ pub async fn for_a_time_there_is_no_second_one_though_the_first_is_done(on: Subj
         let second = push().await;
         assert_ne!(second, first, "{}", store.engine);
         assert_eq!(push().await, second);
-        desk.ended(2).await;
+        gated.ended(2).await;
         worker.stop().await;
-        assert_eq!(desk.count(), 2);
+        assert_eq!(gated.count(), 2);
     }
 }
 
@@ -169,15 +169,15 @@ pub async fn whatever_becomes_of_a_push_the_name_is_not_lost_and_there_is_one_me
         assert!(mill.push("jobs", Push::new("1").unique("neither")).await.is_err());
         store.refuse_commits(None);
         assert_eq!(mill.admin().status("jobs", "default").await.unwrap().waiting, 2, "{}", store.engine);
-        let desk = Desk::open();
-        let worker = worker(&mill, "default", &desk).await;
-        desk.ended(2).await;
+        let gated = GatedHandler::open();
+        let worker = worker(&mill, "default", &gated).await;
+        gated.ended(2).await;
         worker.drained().await;
-        let mut payloads = desk.payloads();
+        let mut payloads = gated.payloads();
         payloads.sort_unstable();
         assert_eq!(payloads, ["1", "2"], "{}", store.engine);
         mill.push("jobs", Push::new("4").unique("before")).await.unwrap();
-        desk.ended(3).await;
+        gated.ended(3).await;
         worker.stop().await;
     }
 }
@@ -201,13 +201,13 @@ pub async fn a_worker_that_cannot_give_a_name_back_does_not_count_the_message_as
     for store in both(on) {
         let mill = store.mill();
         topic(&mill, "jobs", 1).await;
-        let desk = Desk::open();
-        let worker = worker(&mill, "default", &desk).await;
+        let gated = GatedHandler::open();
+        let worker = worker(&mill, "default", &gated).await;
         let hour = Duration::from_secs(3600);
         let first = mill.push("jobs", Push::new("1").unique("a").after(hour)).await;
         store.refuse_commits(Some("uniques/"));
         store.clock.move_on(hour);
-        desk.ended(1).await;
+        gated.ended(1).await;
         let refused = store.refusals();
         eventually("it tries again and again", async || store.refusals() > refused + 3).await;
         let status = mill.admin().status("jobs", "default").await.unwrap();

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use sawmill::admin::{LetterSelection, MessageState, ReplayFrom};
+use sawmill::admin::{DeadLetterSelection, MessageState, ReplayFrom};
 use sawmill::{Context, Delivery, OnFailure, Outcome, Push, RetryPolicy, Sawmill};
 
 use sawmill::engine::model::shard_of;
 
 use super::both::both;
-use super::desk::Desk;
+use super::gated_handler::GatedHandler;
 use super::support::{LONG_TTL, POLL, Subject, engines, group_is, key_per_shard, soon, topic};
 
 async fn message_state(mill: &Sawmill, id: sawmill::MessageId) -> MessageState {
@@ -33,15 +33,15 @@ pub async fn q17_a_message_is_followed_from_its_push_to_its_end(on: Subject) {
         assert_eq!((found.topic.name.base(), found.message.payload.as_ref()), ("orders", &b"a"[..]));
         assert!(found.groups.is_empty(), "there is no group yet");
 
-        let desk = Desk::closed();
+        let gated = GatedHandler::closed();
         let builder = mill.worker("orders").ttl(LONG_TTL).poll(POLL);
-        let worker = builder.start(desk.seat("one")).await.unwrap();
-        desk.started(1).await;
+        let worker = builder.start(gated.seat("one")).await.unwrap();
+        gated.started(1).await;
         let me = worker.state().id.unwrap();
         assert_eq!(message_state(&mill, id).await, MessageState::Claimed { worker: Some(me), failed: 0 });
         assert_eq!(message_state(&mill, later).await, MessageState::Scheduled);
         mill.admin().pause("orders", "default").await.unwrap();
-        desk.release_all();
+        gated.release_all();
         soon("it is done", worker.drained()).await;
         worker.stop().await;
         assert_eq!(message_state(&mill, id).await, MessageState::Done);
@@ -71,7 +71,7 @@ pub async fn q17_a_failed_message_is_followed_through_its_retries_its_death_and_
         let quick = quick.backoff(Duration::from_millis(1), Duration::from_millis(1));
         let start = async |policy, outcome: fn(&Context) -> Outcome| {
             let builder = mill.worker("orders").ttl(LONG_TTL).poll(POLL).retry(policy);
-            builder.start(Desk::open().seat_that("one", outcome)).await.unwrap()
+            builder.start(GatedHandler::open().seat_that("one", outcome)).await.unwrap()
         };
         let worker = start(slow_retries(5), |_| Outcome::retry("no paper")).await;
         group_is(&mill, "orders", "default", "it failed", |status| status.retrying == 1).await;
@@ -95,7 +95,7 @@ pub async fn q17_a_failed_message_is_followed_through_its_retries_its_death_and_
         assert!(reason.contains("jam 3"), "{reason}");
 
         let dead = mill.admin().dead_letters("orders", "default").await.unwrap();
-        dead.retry(LetterSelection::Ids(vec![second])).await.unwrap();
+        dead.retry(DeadLetterSelection::Ids(vec![second])).await.unwrap();
         assert!(matches!(message_state(&mill, second).await, MessageState::Retrying { failed: 0, .. }));
         let worker = start(slow_retries(5), |_| Outcome::Done).await;
         group_is(&mill, "orders", "default", "it is done", |status| status.done == 1).await;
@@ -177,27 +177,27 @@ pub async fn groups_and_workers_are_listed_with_what_they_hold(on: Subject) {
         topic(&mill, "mails", 2).await;
         assert!(mill.admin().groups("orders").await.unwrap().is_empty());
         mill.admin().pause("orders", "waiting").await.unwrap();
-        let desk = Desk::closed();
+        let gated = GatedHandler::closed();
         let builder =
             mill.worker_for(["orders", "mails"]).group("press").name("one").concurrency(3).ttl(LONG_TTL);
-        let worker = builder.start(desk.seat("one")).await.unwrap();
+        let worker = builder.start(gated.seat("one")).await.unwrap();
         let other = mill.worker("mails").group("other").start(|_: Context| async {}).await.unwrap();
         mill.push_many("orders", ["a", "b", "c"]).await.unwrap();
-        desk.started(3).await;
+        gated.started(3).await;
         let names = |groups: Vec<sawmill::engine::model::GroupName>| -> Vec<String> {
             groups.iter().map(ToString::to_string).collect()
         };
         assert_eq!(names(mill.admin().groups("orders").await.unwrap()), ["press", "waiting"]);
         assert_eq!(names(mill.admin().groups("mails").await.unwrap()), ["other", "press"]);
         let members = mill.admin().all_workers().await.unwrap();
-        let seen: Vec<_> = members.iter().map(|m| (m.group.to_string(), m.slots, m.claimed)).collect();
+        let seen: Vec<_> = members.iter().map(|m| (m.group.to_string(), m.concurrency, m.claimed)).collect();
         assert_eq!(seen[1], ("press".to_owned(), 3, 3), "{seen:?}");
         assert_eq!((seen[0].0.as_str(), seen[0].2, seen.len()), ("other", 0, 2));
         assert_eq!(members[1].topics, ["mails", "orders"]);
         assert_eq!(members[1].ttl, LONG_TTL);
-        assert!(members[1].last_beat.is_some());
+        assert!(members[1].last_heartbeat.is_some());
         assert_eq!(mill.admin().workers("press").await.unwrap()[0].id, members[1].id);
-        desk.release_all();
+        gated.release_all();
         soon("all is done", worker.drained()).await;
         worker.stop().await;
         other.stop().await;

@@ -12,7 +12,7 @@ use crate::behaviours::{Place, Subject};
 pub const VARIABLE: &str = "SAWMILL_CHILD";
 /// The topic and the group of all these tests.
 pub const TOPIC: &str = "jobs";
-pub const GROUP: &str = "crew";
+pub const GROUP: &str = "processes";
 
 /// A child's job.
 #[derive(Debug, Clone, Serialize, Deserialize)]

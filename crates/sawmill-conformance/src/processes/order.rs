@@ -7,8 +7,8 @@ use crate::behaviours::Subject;
 use crate::history::{Event, History, Recorded};
 use sawmill::MessageId;
 
-use super::crew::{Crew, finished_by, play};
 use super::job::Job;
+use super::parent::{ChildProcesses, finished_by, play};
 use super::record::{assert_beats_are_in_time, assert_none};
 
 const MESSAGES: usize = 2_000;
@@ -16,36 +16,38 @@ const KEYS: usize = 20;
 
 pub fn f5_a_message_waits_for_the_one_before_it_across_processes_that_die_and_stand_still(on: Subject) {
     play(async {
-        let mut crew = Crew::new(on);
-        let mill = crew.open_with_topic(16).await;
+        let mut processes = ChildProcesses::new(on);
+        let mill = processes.open_with_topic(16).await;
         let work = Duration::from_millis(30);
-        let job = Job { ordered: true, slots: 8, work, ..Job::new("", crew.folder()) };
+        let job = Job { ordered: true, slots: 8, work, ..Job::new("", processes.folder()) };
         for name in ["w1", "w2", "w3"] {
-            crew.start(&Job { name: name.to_owned(), ..job.clone() });
+            processes.start(&Job { name: name.to_owned(), ..job.clone() });
         }
-        crew.joined(&["w1", "w2", "w3"]).await;
-        crew.push(&mill, MESSAGES, 50, KEYS).await;
-        crew.until("work by all three", |history| {
-            let finished = finished_by(history);
-            ["w1", "w2", "w3"].iter().all(|name| finished.get(*name).is_some_and(|count| *count >= 10))
-        })
-        .await;
-        crew.kill("w1");
-        crew.freeze("w2").await;
-        crew.declared_dead("w2", job.ttl).await;
-        let thawed = crew.thaw("w2");
-        let status = crew.drained(&mill).await;
-        assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
-        crew.until("that the one that stood still works again", |history| {
-            history.events().iter().any(|recorded| {
-                recorded.at > thawed
-                    && matches!(&recorded.event, Event::Finished { worker, .. } if worker == "w2")
+        processes.joined(&["w1", "w2", "w3"]).await;
+        processes.push(&mill, MESSAGES, 50, KEYS).await;
+        processes
+            .until("work by all three", |history| {
+                let finished = finished_by(history);
+                ["w1", "w2", "w3"].iter().all(|name| finished.get(*name).is_some_and(|count| *count >= 10))
             })
-        })
-        .await;
-        crew.stop().await;
-        assert!(!crew.counts("w2").contains("rejoined: 0"), "{}", crew.counts("w2"));
-        let history = crew.history();
+            .await;
+        processes.kill("w1");
+        processes.freeze("w2").await;
+        processes.declared_dead("w2", job.ttl).await;
+        let thawed = processes.thaw("w2");
+        let status = processes.drained(&mill).await;
+        assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
+        processes
+            .until("that the one that stood still works again", |history| {
+                history.events().iter().any(|recorded| {
+                    recorded.at > thawed
+                        && matches!(&recorded.event, Event::Finished { worker, .. } if worker == "w2")
+                })
+            })
+            .await;
+        processes.stop().await;
+        assert!(!processes.counts("w2").contains("rejoined: 0"), "{}", processes.counts("w2"));
+        let history = processes.history();
         assert_none("lost", &history.check_nothing_lost());
         assert_none("invented", &history.check_nothing_invented());
         assert_beats_are_in_time(&history);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::behaviours::Subject;
 use crate::history::{Event, History};
 
-use super::crew::{Crew, play_alone};
 use super::job::Job;
+use super::parent::{ChildProcesses, play_alone};
 use super::record::{assert_beats_are_in_time, assert_none};
 
 const SHARDS: u16 = 6;
@@ -15,12 +15,12 @@ const KEYS: usize = 24;
 /// The latest time after the TTL at which work on a shard must resume.
 const GRACE: Duration = Duration::from_secs(5);
 
-fn job(crew: &Crew) -> Job {
+fn job(processes: &ChildProcesses) -> Job {
     Job {
         ordered: true,
         work: Duration::from_millis(40),
         max_in_flight: Some(20),
-        ..Job::new("", crew.folder())
+        ..Job::new("", processes.folder())
     }
 }
 
@@ -64,30 +64,30 @@ fn last_started(history: &History) -> Option<String> {
 
 /// Runs this many workers; one of them is suspended for longer than its TTL, if there are others.
 async fn spread(on: Subject, workers: usize, messages: usize) {
-    let mut crew = Crew::new(on);
-    let mill = crew.open_with_topic(SHARDS).await;
-    let job = job(&crew);
+    let mut processes = ChildProcesses::new(on);
+    let mill = processes.open_with_topic(SHARDS).await;
+    let job = job(&processes);
     let names: Vec<String> = (1..=workers).map(|n| format!("w{n}")).collect();
     for name in &names {
-        crew.start(&Job { name: name.clone(), ..job.clone() });
+        processes.start(&Job { name: name.clone(), ..job.clone() });
     }
-    crew.joined(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    crew.push(&mill, messages, 60, KEYS).await;
+    processes.joined(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    processes.push(&mill, messages, 60, KEYS).await;
     let since = super::record::now();
     if workers > 1 {
         // A worker with a running message: with more workers than shards, some have none.
-        crew.until("that somebody works", |history| last_started(history).is_some()).await;
-        let frozen = last_started(&crew.history()).unwrap();
-        crew.freeze(&frozen).await;
-        crew.declared_dead(&frozen, job.ttl).await;
-        crew.thaw(&frozen);
+        processes.until("that somebody works", |history| last_started(history).is_some()).await;
+        let frozen = last_started(&processes.history()).unwrap();
+        processes.freeze(&frozen).await;
+        processes.declared_dead(&frozen, job.ttl).await;
+        processes.thaw(&frozen);
     }
-    let status = crew.drained(&mill).await;
+    let status = processes.drained(&mill).await;
     assert_eq!((status.done, status.dead), (messages as u64, 0), "{status:?}");
-    crew.stop().await;
-    let status = crew.drained(&mill).await;
+    processes.stop().await;
+    let status = processes.drained(&mill).await;
     assert_eq!(status.done, messages as u64, "what the frozen one finished late changes nothing");
-    let history = crew.history();
+    let history = processes.history();
     check(&history);
     let pause = longest_pause(on, &history, since);
     eprintln!("{workers} workers on {SHARDS} shards: no shard stood still for longer than {pause:.2?}");
@@ -117,22 +117,22 @@ pub fn c8_c9_nine_workers_share_six_shards_and_one_stands_still(on: Subject) {
 
 pub fn c6_c7_a_crash_frees_the_shards_and_repeats_only_what_was_in_hand(on: Subject) {
     play_alone(async {
-        let mut crew = Crew::new(on);
-        let mill = crew.open_with_topic(SHARDS).await;
-        let job = job(&crew);
-        crew.start(&Job { name: "w1".to_owned(), ..job.clone() });
-        crew.joined(&["w1"]).await;
-        crew.push(&mill, 400, 50, KEYS).await;
+        let mut processes = ChildProcesses::new(on);
+        let mill = processes.open_with_topic(SHARDS).await;
+        let job = job(&processes);
+        processes.start(&Job { name: "w1".to_owned(), ..job.clone() });
+        processes.joined(&["w1"]).await;
+        processes.push(&mill, 400, 50, KEYS).await;
         let starts = |history: &History| {
             history.events().iter().filter(|r| matches!(r.event, Event::Started { .. })).count()
         };
-        crew.until("that some are done", |history| starts(history) > 60).await;
-        crew.start(&Job { name: "w2".to_owned(), ..job.clone() });
-        let killed = crew.kill("w1");
-        let status = crew.drained(&mill).await;
+        processes.until("that some are done", |history| starts(history) > 60).await;
+        processes.start(&Job { name: "w2".to_owned(), ..job.clone() });
+        let killed = processes.kill("w1");
+        let status = processes.drained(&mill).await;
         assert_eq!((status.done, status.dead), (400, 0), "{status:?}");
-        crew.stop().await;
-        let history = crew.history();
+        processes.stop().await;
+        let history = processes.history();
         check(&history);
         let again = starts(&history) - 400;
         let most = job.max_in_flight.unwrap() * 2;

@@ -7,8 +7,8 @@ use crate::behaviours::Subject;
 use crate::history::{Event, History};
 use sawmill::MessageId;
 
-use super::crew::{Crew, play};
 use super::job::Job;
+use super::parent::{ChildProcesses, play};
 use super::record::{assert_beats_are_in_time, assert_none};
 
 const MESSAGES: usize = 200;
@@ -17,59 +17,60 @@ const GRACE: Duration = Duration::from_secs(5);
 
 pub fn f9_the_claims_of_a_killed_process_are_taken_over_and_its_entry_is_pruned(on: Subject) {
     play(async {
-        let (mut crew, mill, job) = at_work(on).await;
-        let killed = crew.kill("w1");
-        let took = taken_over(&crew, &job, killed).await;
-        let status = crew.drained(&mill).await;
+        let (mut processes, mill, job) = at_work(on).await;
+        let killed = processes.kill("w1");
+        let took = taken_over(&processes, &job, killed).await;
+        let status = processes.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
-        crew.stop().await;
-        check(&crew.history());
+        processes.stop().await;
+        check(&processes.history());
         assert_soon(took, &job);
     });
 }
 
 pub fn g9_the_claims_of_a_process_that_stands_still_are_taken_over_and_it_joins_anew(on: Subject) {
     play(async {
-        let (mut crew, mill, job) = at_work(on).await;
-        let frozen = crew.freeze("w1").await;
-        let took = taken_over(&crew, &job, frozen).await;
+        let (mut processes, mill, job) = at_work(on).await;
+        let frozen = processes.freeze("w1").await;
+        let took = taken_over(&processes, &job, frozen).await;
         // All messages are done without it.
-        let status = crew.drained(&mill).await;
+        let status = processes.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
-        crew.thaw("w1");
-        crew.joined(&["w1"]).await;
-        crew.stop().await;
-        assert!(!crew.counts("w1").contains("rejoined: 0"), "{}", crew.counts("w1"));
-        let status = crew.drained(&mill).await;
+        processes.thaw("w1");
+        processes.joined(&["w1"]).await;
+        processes.stop().await;
+        assert!(!processes.counts("w1").contains("rejoined: 0"), "{}", processes.counts("w1"));
+        let status = processes.drained(&mill).await;
         assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "what it finished late counts twice");
-        check(&crew.history());
+        check(&processes.history());
         assert_soon(took, &job);
     });
 }
 
 /// Starts three processes, and waits until they are in the middle of their work.
-async fn at_work(on: Subject) -> (Crew, sawmill::Sawmill, Job) {
-    let mut crew = Crew::new(on);
-    let mill = crew.open_with_topic(16).await;
-    let job = Job { work: Duration::from_millis(300), ..Job::new("", crew.folder()) };
+async fn at_work(on: Subject) -> (ChildProcesses, sawmill::Sawmill, Job) {
+    let mut processes = ChildProcesses::new(on);
+    let mill = processes.open_with_topic(16).await;
+    let job = Job { work: Duration::from_millis(300), ..Job::new("", processes.folder()) };
     for name in ["w1", "w2", "w3"] {
-        crew.start(&Job { name: name.to_owned(), ..job.clone() });
+        processes.start(&Job { name: name.to_owned(), ..job.clone() });
     }
-    crew.joined(&["w1", "w2", "w3"]).await;
-    crew.push(&mill, MESSAGES, 50, 0).await;
-    crew.until("that the first is in the middle of its work", |history| {
-        unfinished(history, "w1").len() == job.slots && history.events().len() > MESSAGES + 30
-    })
-    .await;
-    (crew, mill, job)
+    processes.joined(&["w1", "w2", "w3"]).await;
+    processes.push(&mill, MESSAGES, 50, 0).await;
+    processes
+        .until("that the first is in the middle of its work", |history| {
+            unfinished(history, "w1").len() == job.slots && history.events().len() > MESSAGES + 30
+        })
+        .await;
+    (processes, mill, job)
 }
 
 /// Waits until every message that was running at `w1` is running elsewhere. Returns how long that took.
-async fn taken_over(crew: &Crew, job: &Job, fell: u64) -> Duration {
-    let before = unfinished(&crew.history(), "w1");
+async fn taken_over(processes: &ChildProcesses, job: &Job, fell: u64) -> Duration {
+    let before = unfinished(&processes.history(), "w1");
     assert!(!before.is_empty(), "test timed out: it falls in the middle of its work");
-    crew.until("that others take over", |history| before.is_subset(&started_after(history, fell))).await;
-    let history = crew.history();
+    processes.until("that others take over", |history| before.is_subset(&started_after(history, fell))).await;
+    let history = processes.history();
     let again = |id: &MessageId| {
         let start = |event: &Event| matches!(event, Event::Started { id: started, .. } if started == id);
         history.events().iter().find(|r| r.at > fell && start(&r.event)).map(|recorded| recorded.at)
@@ -77,7 +78,7 @@ async fn taken_over(crew: &Crew, job: &Job, fell: u64) -> Duration {
     let last = before.iter().filter_map(again).max().unwrap();
     let took = Duration::from_nanos(last - fell);
     eprintln!("{} messages were running again after {took:.2?}, with a TTL of {:?}", before.len(), job.ttl);
-    assert!(!crew.is_member("w1").await, "{:?}", crew.members().await);
+    assert!(!processes.is_member("w1").await, "{:?}", processes.members().await);
     took
 }
 

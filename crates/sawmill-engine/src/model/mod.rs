@@ -37,7 +37,7 @@ pub use progress::Progress;
 pub use push::{Due, Push};
 pub use retry::{NextAttempt, RetryPolicy};
 pub use schedule::{DueTicks, Missed, Schedule, Timing};
-pub use shard::{Fate, Grab, Refusal, Report, Rules, ShardState, Tally, hash, shard_of};
+pub use shard::{Fate, NewClaim, Refusal, Report, Rules, ShardState, Tally, hash, shard_of};
 pub use topic::{
     DEFAULT_RETENTION, DEFAULT_SHARDS, GroupName, Lane, MAX_GROUP_NAME, MAX_SHARDS, MAX_TOPIC_NAME, Topic,
     TopicName, TopicSpec, base_name, check_name,

@@ -84,7 +84,7 @@ impl Push {
     /// Makes the message unique: it is not added while a message with this name is live in the topic. The
     /// push then returns the id of the live message and drops the new one. A message is live until every
     /// group of the topic has settled it: it is done, or dead, or dropped. A message that waits for its next
-    /// attempt is live. A dead letter that is resent is not unique again.
+    /// attempt is live. A dead letter that is retried is not unique again.
     ///
     /// Names are independent of [keys](Push::key). Each such push costs two small writes to the ledger.
     ///

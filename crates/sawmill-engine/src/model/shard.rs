@@ -1,7 +1,7 @@
 //! Shards: the placement of messages, and the state that a group keeps of each shard.
 //!
 //! A group's whole knowledge of a shard, its cursor and its claims, is one value in the ledger, which is
-//! changed by one compare-and-set write. The changes are here, as pure functions on that value: grab, settle,
+//! changed by one compare-and-set write. The changes are here, as pure functions on that value: claim, settle,
 //! adopt, give back.
 
 use std::collections::BTreeMap;
@@ -160,7 +160,7 @@ pub struct Report {
 /// The two settings of a group that affect claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// Only the worker that holds a shard's open claims may grab from it.
+    /// Only the worker that holds a shard's open claims may claim from it.
     pub ordered: bool,
     /// At-most-once: messages that a dead worker claimed are not run again.
     pub once: bool,
@@ -168,7 +168,7 @@ pub struct Rules {
 
 /// A block that was read and should be claimed.
 #[derive(Debug, Clone)]
-pub struct Grab {
+pub struct NewClaim {
     /// The span with which the log reads the block again.
     pub span: Span,
     /// The position after the block.
@@ -252,24 +252,24 @@ impl ShardState {
     }
 
     /// Returns true if this worker may take the next block.
-    pub fn may_grab(&self, worker: &WorkerId, rules: Rules) -> bool {
+    pub fn may_claim(&self, worker: &WorkerId, rules: Rules) -> bool {
         let mine = |claim: &Claim| claim.owner.as_ref() == Some(worker);
-        !rules.ordered || fault!(OrderedGrabsAnyway) || self.claims.iter().all(mine)
+        !rules.ordered || fault!(OrderedClaimsAnyway) || self.claims.iter().all(mine)
     }
 
     /// Opens a claim on the next block and moves the cursor past it.
-    pub fn grab(&mut self, worker: &WorkerId, rules: Rules, grab: &Grab) -> Result<Token, Refusal> {
-        if !self.may_grab(worker, rules) {
+    pub fn claim_block(&mut self, worker: &WorkerId, rules: Rules, new: &NewClaim) -> Result<Token, Refusal> {
+        if !self.may_claim(worker, rules) {
             return Err(Refusal::HeldByAnother);
         }
         self.token.0 += 1;
-        let from = std::mem::replace(&mut self.cursor, grab.end.clone());
+        let from = std::mem::replace(&mut self.cursor, new.end.clone());
         self.claims.push(Claim {
             token: self.token,
             owner: Some(worker.clone()),
             from,
-            span: grab.span.clone(),
-            count: grab.count,
+            span: new.span.clone(),
+            count: new.count,
             done: Progress::default(),
             failures: BTreeMap::new(),
             pass: self.pass,
@@ -453,9 +453,13 @@ mod tests {
         WorkerId::new(name)
     }
 
-    fn block(end: u64, count: u32) -> Grab {
+    fn block(end: u64, count: u32) -> NewClaim {
         let after = end - u64::from(count);
-        Grab { span: Span::from_range(after, end, count as usize), end: Position::from_number(end), count }
+        NewClaim {
+            span: Span::from_range(after, end, count as usize),
+            end: Position::from_number(end),
+            count,
+        }
     }
 
     fn report(token: Token, done: &[u32]) -> Report {
@@ -475,9 +479,9 @@ mod tests {
     }
 
     #[test]
-    fn f2_a_grab_moves_the_cursor_and_opens_a_claim_in_one_change() {
+    fn f2_a_claim_moves_the_cursor_and_opens_a_claim_in_one_change() {
         let mut state = ShardState::default();
-        let token = state.grab(&worker("a"), UNORDERED, &block(10, 10)).unwrap();
+        let token = state.claim_block(&worker("a"), UNORDERED, &block(10, 10)).unwrap();
         assert_eq!(state.cursor, Position::from_number(10));
         assert_eq!((state.claims[0].token, state.claims[0].from.clone()), (token, Position::default()));
         assert_eq!(state.claimed(), 10);
@@ -486,9 +490,9 @@ mod tests {
     #[test]
     fn tokens_only_grow() {
         let mut state = ShardState::default();
-        let first = state.grab(&worker("a"), UNORDERED, &block(1, 1)).unwrap();
+        let first = state.claim_block(&worker("a"), UNORDERED, &block(1, 1)).unwrap();
         state.settle(&worker("a"), &report(first, &[0])).unwrap();
-        let second = state.grab(&worker("b"), UNORDERED, &block(2, 1)).unwrap();
+        let second = state.claim_block(&worker("b"), UNORDERED, &block(2, 1)).unwrap();
         let adopted = state.adopt(&worker("c"), UNORDERED, |owner| owner == &worker("b"));
         assert!(first < second && second < adopted[0].token);
     }
@@ -496,7 +500,7 @@ mod tests {
     #[test]
     fn a_claim_is_closed_when_all_is_done_and_counted_once() {
         let mut state = ShardState::default();
-        let token = state.grab(&worker("a"), UNORDERED, &block(3, 3)).unwrap();
+        let token = state.claim_block(&worker("a"), UNORDERED, &block(3, 3)).unwrap();
         assert_eq!(state.settle(&worker("a"), &report(token, &[0, 2])), Ok(false));
         assert_eq!(state.settle(&worker("a"), &report(token, &[0, 2])), Ok(false));
         assert_eq!(state.tally.done, 2);
@@ -507,7 +511,7 @@ mod tests {
     #[test]
     fn f14_a_superseded_worker_changes_nothing() {
         let mut state = ShardState::default();
-        let token = state.grab(&worker("a"), UNORDERED, &block(3, 3)).unwrap();
+        let token = state.claim_block(&worker("a"), UNORDERED, &block(3, 3)).unwrap();
         let adopted = state.adopt(&worker("b"), UNORDERED, |_| true);
         let before = state.clone();
         assert_eq!(state.settle(&worker("a"), &report(token, &[0])), Err(Refusal::Superseded));
@@ -519,14 +523,14 @@ mod tests {
     #[test]
     fn an_ordered_shard_has_one_holder() {
         let mut state = ShardState::default();
-        let token = state.grab(&worker("a"), ORDERED, &block(3, 3)).unwrap();
-        assert_eq!(state.grab(&worker("b"), ORDERED, &block(6, 3)), Err(Refusal::HeldByAnother));
-        assert!(state.grab(&worker("a"), ORDERED, &block(6, 3)).is_ok());
+        let token = state.claim_block(&worker("a"), ORDERED, &block(3, 3)).unwrap();
+        assert_eq!(state.claim_block(&worker("b"), ORDERED, &block(6, 3)), Err(Refusal::HeldByAnother));
+        assert!(state.claim_block(&worker("a"), ORDERED, &block(6, 3)).is_ok());
         assert!(state.adopt(&worker("b"), ORDERED, |_| false).is_empty());
         // One of the two is given back, but the shard is still held.
         state.give_back(&worker("a"), token).unwrap();
         assert!(state.adopt(&worker("b"), ORDERED, |_| false).is_empty());
-        assert_eq!(state.grab(&worker("b"), ORDERED, &block(9, 3)), Err(Refusal::HeldByAnother));
+        assert_eq!(state.claim_block(&worker("b"), ORDERED, &block(9, 3)), Err(Refusal::HeldByAnother));
         let adopted = state.adopt(&worker("b"), ORDERED, |_| true);
         assert_eq!(adopted.len(), 2, "all of them at once, oldest first");
         assert!(adopted[0].from == Position::default() && adopted[0].token < adopted[1].token);
@@ -535,7 +539,7 @@ mod tests {
     #[test]
     fn a_dead_owners_claim_is_lost_under_at_most_once_and_stays_so() {
         let mut state = ShardState::default();
-        let token = state.grab(&worker("a"), ONCE, &block(3, 3)).unwrap();
+        let token = state.claim_block(&worker("a"), ONCE, &block(3, 3)).unwrap();
         state.settle(&worker("a"), &report(token, &[1])).unwrap();
         let adopted = state.adopt(&worker("b"), UNORDERED, |_| true);
         assert!(adopted[0].lost, "by the rule under which it was opened");
@@ -546,8 +550,8 @@ mod tests {
     #[test]
     fn g16_of_a_recovered_claim_only_what_was_started_and_not_done_is_lost() {
         let mut state = ShardState::default();
-        let token = state.grab(&worker("a"), ONCE, &block(5, 5)).unwrap();
-        state.grab(&worker("other"), ONCE, &block(8, 3)).unwrap();
+        let token = state.claim_block(&worker("a"), ONCE, &block(5, 5)).unwrap();
+        state.claim_block(&worker("other"), ONCE, &block(8, 3)).unwrap();
         state.settle(&worker("a"), &report(token, &[0])).unwrap();
         let is_a = |owner: &WorkerId| owner == &worker("a");
         let recovered = state.recover(&worker("b"), ONCE, is_a, |_| [0, 1].into_iter().collect());
@@ -574,7 +578,7 @@ mod tests {
     #[test]
     fn g16_what_others_have_adopted_is_not_recovered_and_what_is_lost_stays_lost() {
         let mut state = ShardState::default();
-        state.grab(&worker("a"), ONCE, &block(5, 5)).unwrap();
+        state.claim_block(&worker("a"), ONCE, &block(5, 5)).unwrap();
         let is_a = |owner: &WorkerId| owner == &worker("a");
         state.adopt(&worker("b"), ONCE, is_a);
         let before = state.clone();
@@ -587,7 +591,7 @@ mod tests {
     #[test]
     fn g16_a_claim_of_an_at_least_once_group_is_run_again_whoever_takes_it_over() {
         let mut state = ShardState::default();
-        state.grab(&worker("a"), UNORDERED, &block(5, 5)).unwrap();
+        state.claim_block(&worker("a"), UNORDERED, &block(5, 5)).unwrap();
         let recovered = state.recover(&worker("b"), ONCE, |_| true, |_| [0].into_iter().collect());
         assert!(recovered[0].started.is_empty() && recovered[0].deaths == 1);
     }
@@ -596,8 +600,8 @@ mod tests {
     fn g16_an_ordered_shard_is_recovered_as_a_whole_or_not_at_all() {
         let once = Rules { ordered: true, once: true };
         let mut state = ShardState::default();
-        let first = state.grab(&worker("a"), once, &block(3, 3)).unwrap();
-        state.grab(&worker("a"), once, &block(6, 3)).unwrap();
+        let first = state.claim_block(&worker("a"), once, &block(3, 3)).unwrap();
+        state.claim_block(&worker("a"), once, &block(6, 3)).unwrap();
         state.give_back(&worker("a"), first).unwrap();
         assert!(state.recover(&worker("b"), once, |_| false, |_| Progress::default()).is_empty());
         let is_a = |owner: &WorkerId| owner == &worker("a");
@@ -610,7 +614,7 @@ mod tests {
     #[test]
     fn what_was_given_back_is_not_lost() {
         let mut state = ShardState::default();
-        let token = state.grab(&worker("a"), ONCE, &block(3, 3)).unwrap();
+        let token = state.claim_block(&worker("a"), ONCE, &block(3, 3)).unwrap();
         state.give_back(&worker("a"), token).unwrap();
         let adopted = state.adopt(&worker("b"), ONCE, |_| false);
         assert!(!adopted[0].lost && adopted[0].deaths == 0);
@@ -620,7 +624,7 @@ mod tests {
     fn no_more_is_adopted_than_is_wanted() {
         let mut state = ShardState::default();
         for (owner, end) in [("a", 1), ("b", 2), ("c", 3), ("b", 4)] {
-            state.grab(&worker(owner), UNORDERED, &block(end, 1)).unwrap();
+            state.claim_block(&worker(owner), UNORDERED, &block(end, 1)).unwrap();
         }
         let of_b = |owner: Option<&WorkerId>| owner == Some(&worker("b"));
         assert_eq!(state.adopt_some(&worker("x"), UNORDERED, 1, of_b).len(), 1);
@@ -628,7 +632,7 @@ mod tests {
         assert_eq!(state.adopt_some(&worker("x"), UNORDERED, 9, |_| true).len(), 3, "its own it has already");
         let mut ordered = ShardState::default();
         for end in [1, 2] {
-            ordered.grab(&worker("a"), ORDERED, &block(end, 1)).unwrap();
+            ordered.claim_block(&worker("a"), ORDERED, &block(end, 1)).unwrap();
         }
         assert_eq!(ordered.adopt_some(&worker("x"), ORDERED, 1, |_| true).len(), 2, "all or none");
     }
@@ -636,9 +640,9 @@ mod tests {
     #[test]
     fn seeking_moves_the_cursor_and_leaves_claims_open() {
         let mut state = ShardState::default();
-        state.grab(&worker("a"), UNORDERED, &block(3, 3)).unwrap();
+        state.claim_block(&worker("a"), UNORDERED, &block(3, 3)).unwrap();
         state.seek(Position::default());
-        let again = state.grab(&worker("b"), UNORDERED, &block(3, 3)).unwrap();
+        let again = state.claim_block(&worker("b"), UNORDERED, &block(3, 3)).unwrap();
         let passes: Vec<u32> = state.claims.iter().map(|claim| claim.pass).collect();
         assert_eq!((passes, state.claimed()), (vec![0, 1], 6));
         state.settle(&worker("b"), &report(again, &[0, 1, 2])).unwrap();
@@ -649,7 +653,7 @@ mod tests {
     fn a_state_is_read_back_and_nonsense_is_refused() {
         let key = EntryKey::raw("shards/t1/g/0000");
         let mut state = ShardState::default();
-        let token = state.grab(&worker("a"), ONCE, &block(3, 3)).unwrap();
+        let token = state.claim_block(&worker("a"), ONCE, &block(3, 3)).unwrap();
         state.settle(&worker("a"), &report(token, &[0, 2])).unwrap();
         assert_eq!(ShardState::decode(&key, &state.encode()).unwrap(), state);
         for value in ["", "{}", "null", r#"{"cursor":"x","token":1,"claims":[],"tally":{}}"#] {

@@ -36,7 +36,7 @@ pub struct TopicName {
 pub enum Lane {
     /// Messages that failed and wait for their next attempt.
     Retry,
-    /// Messages that were given up, until a person resends or drops them.
+    /// Messages that were given up, until a person retries or drops them.
     Dead,
 }
 

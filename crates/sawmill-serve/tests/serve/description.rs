@@ -94,16 +94,16 @@ async fn answers_are_as_described() {
     server.call(&failed, json!({ "error": "no", "retry": false })).await.ok();
     let dead = format!("GET {group}/dead");
     crate::support::until("it is dead", async || {
-        !server.call(&dead, Value::Null).await.json()["letters"].as_array().unwrap().is_empty()
+        !server.call(&dead, Value::Null).await.json()["dead_letters"].as_array().unwrap().is_empty()
     })
     .await;
     let letters = server.call(&dead, Value::Null).await.json();
-    check(&document, "Letter", &letters["letters"][0]);
+    check(&document, "DeadLetter", &letters["dead_letters"][0]);
     check(&document, "Paused", &server.call(&format!("POST {group}/pause"), Value::Null).await.json());
     let replay = server.call(&format!("POST {group}/replay"), json!({ "from": "start" })).await;
     check(&document, "Replayed", &replay.json());
-    let resent = server.call(&format!("POST {group}/dead/retry"), json!({ "all": true })).await;
-    check(&document, "Resent", &resent.json());
+    let retried = server.call(&format!("POST {group}/dead/retry"), json!({ "all": true })).await;
+    check(&document, "Retried", &retried.json());
     let dropped = server.call(&format!("POST {group}/dead/drop"), json!({ "all": true })).await;
     check(&document, "Dropped", &dropped.json());
     check(&document, "Session", &server.call("GET /api/v1/session", Value::Null).await.json());

@@ -61,7 +61,7 @@ async fn the_description_is_valid() {
 async fn whatever_is_asked_is_answered_as_described() {
     let Some(mut python) = python("fuzzing") else { return };
     let examples = std::env::var("SAWMILL_TEST_FUZZ_EXAMPLES").ok();
-    let options = Options { door: Door::Tokens, most_per_second: 100_000, ..Options::default() };
+    let options = Options { door: Door::Keys, most_per_second: 100_000, ..Options::default() };
     let server = TestServer::with(options).await;
     server.mill.create_topic("emails").await.unwrap();
     server.mill.push_many("emails", ["a", "b", "c"]).await.unwrap();

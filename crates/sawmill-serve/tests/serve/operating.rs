@@ -26,7 +26,7 @@ async fn server_with_letters(options: Options) -> TestServer {
 
 async fn letters(server: &TestServer, query: &str) -> Vec<Value> {
     let reply = server.call(&format!("GET {GROUP}/dead{query}"), Value::Null).await;
-    reply.ok().json()["letters"].as_array().unwrap().clone()
+    reply.ok().json()["dead_letters"].as_array().unwrap().clone()
 }
 
 #[tokio::test]
@@ -56,19 +56,19 @@ async fn dead_letters_are_found_looked_at_resent_and_dropped() {
     assert_eq!((found.len(), &found[0]["payload"]), (1, &json!("beta")));
     let id = found[0]["id"].as_str().unwrap();
     let limited = server.call(&format!("GET {GROUP}/dead?limit=2"), Value::Null).await.json();
-    assert_eq!((limited["letters"].as_array().unwrap().len(), &limited["more"]), (2, &json!(true)));
+    assert_eq!((limited["dead_letters"].as_array().unwrap().len(), &limited["more"]), (2, &json!(true)));
     let letter = server.call(&format!("GET {GROUP}/dead/{id}"), Value::Null).await.json();
     assert!(letter["reason"].as_str().unwrap().ends_with("no such address"), "{letter}");
     assert_eq!(letter["failed_attempts"], 1);
-    let resent = server.call(&format!("POST {GROUP}/dead/retry"), json!({ "ids": [id] })).await.json();
-    assert_eq!(resent["resent"], 1);
+    let retried = server.call(&format!("POST {GROUP}/dead/retry"), json!({ "ids": [id] })).await.json();
+    assert_eq!(retried["retried"], 1);
     server.call(&format!("GET {GROUP}/dead/{id}"), Value::Null).await.refused(404);
     server.call(&format!("POST {GROUP}/dead/drop"), json!({ "ids": [id] })).await.refused(404);
     let dropped = server.call(&format!("POST {GROUP}/dead/drop"), json!({ "all": true })).await.json();
     assert_eq!(dropped["dropped"], 2);
     assert!(letters(&server, "").await.is_empty());
     let worker = server.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
-    until("what was resent is worked", async || worker.counts().done == 1).await;
+    until("what was retried is worked", async || worker.counts().done == 1).await;
     worker.stop().await;
 }
 
@@ -127,7 +127,7 @@ async fn q17_workers_are_shown_with_what_they_hold() {
     until("the note is told", async || seen().await["running"][0]["note"] == "half way").await;
     let shown = seen().await;
     assert!(shown["worker"].as_str().unwrap().starts_with("pbx"), "{shown}");
-    assert_eq!((&shown["slots"], &shown["claimed"]), (&json!(3), &json!(1)));
+    assert_eq!((&shown["concurrency"], &shown["claimed"]), (&json!(3), &json!(1)));
     let none = server.call("GET /api/v1/workers?topic=orders", Value::Null).await.json();
     assert_eq!(none["workers"], json!([]));
     let group = server.call("GET /api/v1/workers?group=default&topic=emails", Value::Null).await.json();

@@ -49,9 +49,9 @@ async fn q21_a_login_sets_a_cookie_and_a_change_needs_the_pages_header_beside_it
     server.mill.create_topic("emails").await.unwrap();
     let credential = server.credential(None, Access::Admin).await;
     let stranger = server.call("GET /api/v1/session", Value::Null).await.json();
-    assert_eq!(stranger, json!({ "signed_in": false, "needs_token": true }));
-    server.call("POST /api/v1/session", json!({ "token": "sawmill_x_y" })).await.refused(401);
-    let login = server.call("POST /api/v1/session", json!({ "token": credential })).await;
+    assert_eq!(stranger, json!({ "signed_in": false, "needs_key": true }));
+    server.call("POST /api/v1/session", json!({ "key": "sawmill_x_y" })).await.refused(401);
+    let login = server.call("POST /api/v1/session", json!({ "key": credential })).await;
     let (cookie, csrf) = (cookie(login.ok()), login.json()["csrf"].as_str().unwrap().to_owned());
     let (cookie, csrf) = (format!("Cookie: a=b; {cookie}"), format!("X-Sawmill-CSRF: {csrf}"));
     let session = server.send("GET /api/v1/session", &[&cookie], "").await.json();

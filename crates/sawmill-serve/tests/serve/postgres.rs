@@ -44,8 +44,8 @@ async fn a_message_is_pushed_pulled_dies_is_resent_and_done_on_postgres() {
     answer(&first, "done", Value::Null).await;
     answer(&second, "failed", json!({ "error": "no paper", "retry": false })).await;
     let letters = async || server.call(&format!("GET {group}/dead?search=paper"), Value::Null).await.json();
-    until("it is dead", async || letters().await["letters"].as_array().unwrap().len() == 1).await;
-    assert_eq!(letters().await["letters"][0]["id"], second["id"]);
+    until("it is dead", async || letters().await["dead_letters"].as_array().unwrap().len() == 1).await;
+    assert_eq!(letters().await["dead_letters"][0]["id"], second["id"]);
     server.call(&format!("POST {group}/dead/retry"), json!({ "ids": [second["id"]] })).await.ok();
     let again = pull().await;
     assert_eq!(again["id"], second["id"]);

@@ -17,7 +17,7 @@ async fn a_worker_in_python_works() {
     let mut worker = match Command::new("python3")
         .arg(script)
         .args([&format!("http://{}", server.address), "sums", "--limit", "3"])
-        .env("SAWMILL_KEY", &credential)
+        .env("SAWMILL_ACCESS_KEY", &credential)
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()

@@ -22,7 +22,7 @@ async fn server_with_topics(options: Options) -> TestServer {
 }
 
 async fn guarded_server() -> TestServer {
-    server_with_topics(Options { door: Door::Tokens, ..Options::default() }).await
+    server_with_topics(Options { door: Door::Keys, ..Options::default() }).await
 }
 
 fn message() -> Value {
@@ -91,7 +91,7 @@ async fn q21_a_wrong_token_is_as_good_as_none() {
         ["", "x", &wrong, &good[1..], &format!("{good}A"), id, &format!("sawmill_{id}_{digest}")]
     {
         server.with_access_key(credential, PUSH, message()).await.refused(401);
-        let cookie = format!("Cookie: sawmill_token={credential}");
+        let cookie = format!("Cookie: sawmill_key={credential}");
         server.send("GET /api/v1/topics", &[&cookie], "").await.refused(401);
     }
     for header in ["Authorization: Basic dTpw", "Authorization: Bearer", "Authorization: \u{ff}"] {
@@ -163,12 +163,12 @@ async fn q21_what_a_token_may_do_is_what_it_was_made_for() {
     let status = async |credential: &str, request: &str, body: Value| {
         server.with_access_key(credential, request, body).await.status
     };
-    assert_eq!(status(&read, PUSH, message()).await, 403, "a read token does not write");
+    assert_eq!(status(&read, PUSH, message()).await, 403, "a read key does not write");
     assert_eq!(status(&write, PUSH, message()).await, 201);
     assert_eq!(status(&both, PUSH, message()).await, 201);
     let show = "GET /api/v1/topics/emails";
     assert_eq!(status(&read, show, Value::Null).await, 200);
-    assert_eq!(status(&write, show, Value::Null).await, 403, "a write token does not read");
+    assert_eq!(status(&write, show, Value::Null).await, 403, "a write key does not read");
     assert_eq!(status(&both, show, Value::Null).await, 200);
     let pull = "POST /api/v1/topics/emails/groups/default/pull";
     assert_eq!(status(&write, pull, Value::Null).await, 403);
@@ -344,7 +344,7 @@ async fn q21_a_client_that_does_not_take_its_answer_is_left_and_nobody_waits_for
 #[tokio::test]
 async fn q21_who_asks_too_often_is_told_to_wait() {
     let server =
-        server_with_topics(Options { most_per_second: 1, door: Door::Tokens, ..Options::default() }).await;
+        server_with_topics(Options { most_per_second: 1, door: Door::Keys, ..Options::default() }).await;
     let credential = server.credential(None, Access::Read).await;
     let mut refused = None;
     for _ in 0..1000 {
@@ -379,7 +379,7 @@ async fn requests_until_limited(server: &TestServer, credential: &str) -> Option
 #[tokio::test]
 async fn q21_each_token_has_a_rate_of_its_own() {
     let server =
-        server_with_topics(Options { most_per_second: 1, door: Door::Tokens, ..Options::default() }).await;
+        server_with_topics(Options { most_per_second: 1, door: Door::Keys, ..Options::default() }).await;
     let (one, other) =
         (server.credential(None, Access::Read).await, server.credential(None, Access::Read).await);
     assert!(requests_until_limited(&server, &one).await.is_some(), "nobody was told to wait");
@@ -389,7 +389,7 @@ async fn q21_each_token_has_a_rate_of_its_own() {
 #[tokio::test]
 async fn q21_who_tries_out_tokens_keeps_nobody_out_who_has_one() {
     let server =
-        server_with_topics(Options { most_per_second: 3, door: Door::Tokens, ..Options::default() }).await;
+        server_with_topics(Options { most_per_second: 3, door: Door::Keys, ..Options::default() }).await;
     let credential = server.credential(None, Access::Read).await;
     let look = async || server.with_access_key(&credential, "GET /api/v1/topics", Value::Null).await.status;
     assert_eq!(look().await, 200);
@@ -409,7 +409,7 @@ async fn q21_who_tries_out_tokens_keeps_nobody_out_who_has_one() {
 #[tokio::test]
 async fn q21_who_needs_no_token_may_not_send_much() {
     let server = guarded_server().await;
-    let long = json!({ "token": "x".repeat(5_000) });
+    let long = json!({ "key": "x".repeat(5_000) });
     server.call("POST /api/v1/session", long.clone()).await.refused(413);
     server.call(PUSH, long).await.refused(401);
 }
@@ -494,7 +494,7 @@ async fn q21_the_first_token_closes_an_open_door_for_good() {
     until("it is closed", async || server.call("GET /api/v1/topics", Value::Null).await.status == 401).await;
     server.with_access_key(&credential, PUSH, message()).await.ok();
     let session = server.call("GET /api/v1/session", Value::Null).await.json();
-    assert_eq!(session, json!({ "signed_in": false, "needs_token": true }));
+    assert_eq!(session, json!({ "signed_in": false, "needs_key": true }));
     server.mill.admin().revoke_access_key(credential.split('_').nth(1).unwrap()).await.unwrap();
     until("it is revoked", async || server.with_access_key(&credential, PUSH, message()).await.status == 401)
         .await;

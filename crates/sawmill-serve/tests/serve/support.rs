@@ -69,7 +69,7 @@ impl TestServer {
     }
 
     pub(crate) async fn guarded() -> Self {
-        Self::with(Options { door: Door::Tokens, ..Options::default() }).await
+        Self::with(Options { door: Door::Keys, ..Options::default() }).await
     }
 
     pub(crate) async fn with(options: Options) -> Self {

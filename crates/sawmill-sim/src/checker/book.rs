@@ -99,8 +99,8 @@ pub(super) struct Mirror {
     pub(super) superseded: BTreeMap<u64, u32>,
     /// The same by the pass of the claim: how many workers died while they held it.
     pub(super) deaths: BTreeMap<(u32, u64), u32>,
-    /// The tokens of claims that a grab opened and nobody adopted.
-    pub(super) grabbed: BTreeSet<Token>,
+    /// The tokens of new claims that nobody has adopted.
+    pub(super) opened: BTreeSet<Token>,
 }
 
 /// A member of a group, as in the ledger.

@@ -7,7 +7,7 @@ use super::invariant::Invariant;
 use super::shards::Change;
 
 impl Book {
-    /// Invariant 15: a worker's grabbed and unsettled messages stay within its limit. Claims that it took
+    /// Invariant 15: a worker's claimed and unsettled messages stay within its limit. Claims that it took
     /// over from other workers do not count, because taking them over is not its choice.
     pub(super) fn not_too_many(&mut self, mirror: &Mirror, change: &Change<'_>, opened: &[&Claim]) {
         let Some(most) = self.rules.groups[mirror.group].max_in_flight else { return };
@@ -18,10 +18,9 @@ impl Book {
         let Some(owner) = opened.first().and_then(|claim| claim.owner.clone()) else { return };
         let others = self.mirrors.values().filter(|other| other.group == mirror.group);
         let open = |mirror: &Mirror| -> u64 {
-            let grabbed = |claim: &&Claim| {
-                claim.owner.as_ref() == Some(&owner) && mirror.grabbed.contains(&claim.token)
-            };
-            mirror.state.claims.iter().filter(grabbed).map(Claim::open).sum()
+            let its_own =
+                |claim: &&Claim| claim.owner.as_ref() == Some(&owner) && mirror.opened.contains(&claim.token);
+            mirror.state.claims.iter().filter(its_own).map(Claim::open).sum()
         };
         let claimed = open(mirror) + others.map(open).sum::<u64>();
         self.check(Invariant::Limited, claimed <= most as u64, |_| {

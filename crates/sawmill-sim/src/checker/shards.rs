@@ -92,7 +92,7 @@ impl Book {
             sent_at: Duration::ZERO,
             superseded: Default::default(),
             deaths: Default::default(),
-            grabbed: Default::default(),
+            opened: Default::default(),
         };
         self.keep_mirror(&key);
         let mut mirror = self.mirrors.remove(&key).unwrap_or_else(empty);
@@ -229,7 +229,7 @@ impl Book {
         mirror.settled = behind.into_iter().filter(|number| !open(*number)).collect();
     }
 
-    /// Checks the cursor and new claims: invariant 8, and who may grab.
+    /// Checks the cursor and new claims: invariant 8, and who may claim.
     fn claims_opened(&mut self, mirror: &mut Mirror, change: &Change<'_>) {
         let (from, to) = (change.old.cursor.number().unwrap_or(0), change.new.cursor.number().unwrap_or(0));
         self.check(Invariant::Cursor, to >= from, |_| {
@@ -248,7 +248,7 @@ impl Book {
             );
             (format!("{}: {what}", change.key), change.about())
         });
-        mirror.grabbed.extend(opened.iter().map(|claim| claim.token));
+        mirror.opened.extend(opened.iter().map(|claim| claim.token));
         self.not_too_many(mirror, change, &opened);
         for claim in opened {
             let by_owner = self.is_by(mirror.group, claim.owner.as_ref(), change.node);
@@ -260,7 +260,7 @@ impl Book {
             if self.rules.groups[mirror.group].ordered {
                 let alone = change.new.claims.iter().all(|other| other.owner == claim.owner);
                 self.check(Invariant::Ordered, alone, |_| {
-                    let what = format!("{:?} grabbed while another worker holds a claim", claim.owner);
+                    let what = format!("{:?} claimed while another worker holds a claim", claim.owner);
                     (format!("{}: {what}", change.key), change.about())
                 });
             }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sawmill::admin::LetterSelection;
+use sawmill::admin::DeadLetterSelection;
 use sawmill::{ErrorKind, Result, Sawmill};
 
 use super::extras::{LetterAction, LetterTask};
@@ -57,7 +57,7 @@ impl World {
             LetterAction::Drop => Decision::Dropped,
         };
         let pending = self.checker.book().decision_begins(topic, group, chosen.as_deref(), decision);
-        let which = chosen.map_or(LetterSelection::All, LetterSelection::Ids);
+        let which = chosen.map_or(DeadLetterSelection::All, DeadLetterSelection::Ids);
         let decided = match decision {
             Decision::Resent => letters.retry(which).await,
             Decision::Dropped => letters.drop(which).await,

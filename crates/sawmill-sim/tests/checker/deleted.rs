@@ -13,7 +13,7 @@ fn world_without_its_topic() -> (World, Message, sawmill::engine::model::Token) 
     let mut world = World::new(false, false);
     let message = world.push(None);
     world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     world.book.set_time(world.now, world.wall());
     world.book.deletion_begins(&world.topic.clone());
     (world, message, token)

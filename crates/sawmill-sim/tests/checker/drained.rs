@@ -9,7 +9,7 @@ use crate::world::World;
 fn i11_a_drained_worker_has_nothing_left() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     let run = world.start(0, &message, token);
     world.end(run, How::Done);
     world.settle(0, token, 0, Fate::Done);
@@ -21,7 +21,7 @@ fn i11_a_drained_worker_has_nothing_left() {
 fn i11_a_drained_worker_has_no_open_claim() {
     let mut world = World::new(false, false);
     world.push(None);
-    world.grab(0, 0, 1);
+    world.claim_block(0, 0, 1);
     world.book.says_drained(world.nodes[1], true);
     assert_eq!(world.found(), None, "what another has claimed is not its concern");
     world.book.says_drained(world.nodes[0], true);
@@ -33,7 +33,7 @@ fn i11_a_drained_worker_runs_nothing() {
     let limited = GroupRules { limit: Some(1), ..World::rules(false, false) };
     let mut world = World::with(limited);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     world.book.says_drained(world.nodes[0], true);
     assert_eq!(world.found(), None, "another may have all of the limit");
     world.start(0, &message, token);

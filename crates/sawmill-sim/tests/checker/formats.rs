@@ -45,7 +45,7 @@ fn world_with_a_newer_entry() -> World {
     announce(&mut world);
     raise(&mut world);
     world.push(None);
-    world.grab(0, 0, 1);
+    world.claim_block(0, 0, 1);
     commit_newer(&mut world, 0);
     world
 }

@@ -1,7 +1,7 @@
 //! Dead letters: a decision takes effect for the chosen letters and for no others.
 
 use sawmill::Message;
-use sawmill::engine::model::{Fate, Grab, Lane, Report, Rules, ShardState, Token, WorkerId};
+use sawmill::engine::model::{Fate, Lane, NewClaim, Report, Rules, ShardState, Token, WorkerId};
 use sawmill::engine::storage::{EntryKey, Position, Span};
 use sawmill_sim::checker::{Decision, How, Invariant};
 
@@ -19,7 +19,7 @@ impl LetterWorld {
     fn new() -> Self {
         let mut world = World::new(false, false);
         let messages = [world.push(None), world.push(None)];
-        let token = world.grab(0, 0, 2);
+        let token = world.claim_block(0, 0, 2);
         let letters = messages.iter().map(|message| {
             let run = world.start(0, message, token);
             world.end(run, How::GaveUp);
@@ -28,7 +28,8 @@ impl LetterWorld {
         let letters = letters.collect();
         let mut state = ShardState::default();
         let (span, end) = (Span::from_range(0, 2, 2), Position::from_number(2));
-        let token = state.grab(&people(), Rules::default(), &Grab { span, end, count: 2 }).unwrap();
+        let token =
+            state.claim_block(&people(), Rules::default(), &NewClaim { span, end, count: 2 }).unwrap();
         let mut letter_world = Self { world, letters, state, token };
         letter_world.commit();
         assert_eq!(letter_world.world.found(), None);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use sawmill::MessageId;
 use sawmill::admin::GroupStatus;
-use sawmill::engine::model::{Fate, Grab, Headers, Rules};
+use sawmill::engine::model::{Fate, Headers, NewClaim, Rules};
 use sawmill::engine::storage::{EntryKey, Position, Span};
 use sawmill_sim::checker::{How, Intent, Invariant};
 use world::{TTL, World, group_name, worker};
@@ -23,7 +23,7 @@ use world::{TTL, World, group_name, worker};
 fn a_right_history_is_right() {
     let mut world = World::new(true, true);
     let (first, second) = (world.push(None), world.push(Some(999)));
-    let token = world.grab(0, 0, 2);
+    let token = world.claim_block(0, 0, 2);
     let run = world.start(0, &first, token);
     world.end(run, How::Done);
     let run = world.start(0, &second, token);
@@ -40,7 +40,7 @@ fn a_right_history_is_right() {
 fn i1_settled_without_having_run_is_lost() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     world.start(0, &message, token);
     world.settle(0, token, 0, Fate::Done);
     assert_eq!(world.found(), Some(Invariant::NothingLost));
@@ -60,7 +60,7 @@ fn i1_acknowledged_and_never_in_the_log_is_lost() {
 fn i1_dropped_from_the_log_while_somebody_needs_it_is_lost() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    world.grab(0, 0, 1);
+    world.claim_block(0, 0, 1);
     world.book.trimmed(&world.topic.clone(), 0, 1, &message);
     assert_eq!(world.found(), Some(Invariant::NothingLost));
 }
@@ -78,7 +78,7 @@ fn i2_what_nobody_pushed_is_noticed() {
 fn i2_another_payload_is_noticed_when_it_is_delivered() {
     let mut world = World::new(false, false);
     let mut message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     message.payload = "message 7".into();
     world.start(0, &message, token);
     assert_eq!(world.found(), Some(Invariant::NothingInvented));
@@ -88,7 +88,7 @@ fn i2_another_payload_is_noticed_when_it_is_delivered() {
 fn i3_a_second_start_under_at_most_once_is_noticed() {
     let mut world = World::new(false, true);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     let run = world.start(0, &message, token);
     world.end(run, How::Failed);
     world.start(0, &message, token);
@@ -99,7 +99,7 @@ fn i3_a_second_start_under_at_most_once_is_noticed() {
 fn i4_a_second_start_needs_a_failure() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     let run = world.start(0, &message, token);
     world.end(run, How::Failed);
     let run = world.start(0, &message, token);
@@ -113,7 +113,7 @@ fn i4_a_second_start_needs_a_failure() {
 fn i4_a_start_under_anothers_claim_is_noticed() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     world.start(1, &message, token);
     assert_eq!(world.found(), Some(Invariant::AtLeastOnce));
 }
@@ -122,7 +122,7 @@ fn i4_a_start_under_anothers_claim_is_noticed() {
 fn i4_what_still_runs_is_not_given_back() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     world.start(0, &message, token);
     world.state.give_back(&worker(0), token).unwrap();
     world.commit(0);
@@ -133,7 +133,7 @@ fn i4_what_still_runs_is_not_given_back() {
 fn i6_the_next_of_a_key_waits() {
     let mut world = World::new(true, false);
     let (first, second) = (world.push(None), world.push(None));
-    let token = world.grab(0, 0, 2);
+    let token = world.claim_block(0, 0, 2);
     let run = world.start(0, &first, token);
     world.end(run, How::Failed);
     world.start(0, &second, token);
@@ -145,8 +145,8 @@ fn i6_a_shard_has_one_holder() {
     let mut world = World::new(true, false);
     world.push(None);
     world.push(None);
-    world.grab(0, 0, 1);
-    world.grab(1, 1, 2);
+    world.claim_block(0, 0, 1);
+    world.claim_block(1, 1, 2);
     assert_eq!(world.found(), Some(Invariant::Ordered));
 }
 
@@ -154,7 +154,7 @@ fn i6_a_shard_has_one_holder() {
 fn i7_a_living_workers_claim_is_not_taken() {
     let mut world = World::new(false, false);
     world.push(None);
-    world.grab(0, 0, 1);
+    world.claim_block(0, 0, 1);
     world.state.adopt(&worker(1), Rules::default(), |_| true);
     world.commit(1);
     assert_eq!(world.found(), Some(Invariant::StaleWriter));
@@ -164,7 +164,7 @@ fn i7_a_living_workers_claim_is_not_taken() {
 fn i7_a_dead_workers_claim_may_be_taken_and_its_late_report_counts_nothing() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     let run = world.start(0, &message, token);
     world.now += TTL;
     world.write(1, EntryKey::member(&group_name(), "a"), None);
@@ -192,8 +192,8 @@ fn i8_a_cursor_passes_nothing_by() {
     let mut world = World::new(false, false);
     world.push(None);
     world.push(None);
-    let grab = Grab { span: Span::from_range(0, 2, 1), end: Position::from_number(2), count: 1 };
-    world.state.grab(&worker(0), Rules::default(), &grab).unwrap();
+    let new = NewClaim { span: Span::from_range(0, 2, 1), end: Position::from_number(2), count: 1 };
+    world.state.claim_block(&worker(0), Rules::default(), &new).unwrap();
     world.commit(0);
     assert_eq!(world.found(), Some(Invariant::Cursor));
 }
@@ -202,7 +202,7 @@ fn i8_a_cursor_passes_nothing_by() {
 fn i8_a_cursor_never_moves_back() {
     let mut world = World::new(false, false);
     world.push(None);
-    world.grab(0, 0, 1);
+    world.claim_block(0, 0, 1);
     world.state.cursor = Position::default();
     world.commit(0);
     assert_eq!(world.found(), Some(Invariant::Cursor));
@@ -212,7 +212,7 @@ fn i8_a_cursor_never_moves_back() {
 fn i9_a_start_before_the_due_time_is_noticed() {
     let mut world = World::new(false, false);
     let message = world.push(Some(1_001));
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     world.start(0, &message, token);
     assert_eq!(world.found(), Some(Invariant::DueTime));
 }
@@ -221,7 +221,7 @@ fn i9_a_start_before_the_due_time_is_noticed() {
 fn i10_counts_are_compared() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     let run = world.start(0, &message, token);
     world.end(run, How::Done);
     world.settle(0, token, 0, Fate::Done);
@@ -233,7 +233,7 @@ fn i10_counts_are_compared() {
 fn i10_a_tally_counts_what_was_settled() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     let run = world.start(0, &message, token);
     world.end(run, How::Done);
     world.state.tally.done += 1;
@@ -253,7 +253,7 @@ fn i11_only_the_silent_are_declared_dead() {
 fn i11_what_the_dead_held_is_taken_over() {
     let mut world = World::new(false, false);
     world.push(None);
-    world.grab(0, 0, 1);
+    world.claim_block(0, 0, 1);
     let dead = world.nodes[0];
     world.book.quiet_begins(|node| node != dead);
     world.book.orphans_taken_over();

@@ -53,7 +53,7 @@ fn i15_no_more_of_a_key_starts_in_a_second_than_may() {
     {
         let mut world = World::with(GroupRules { per_key: Some(2), ..World::rules(true, false) });
         let messages: Vec<Message> = (0..8).map(|_| world.push(None)).collect();
-        let token = world.grab(0, 0, 8);
+        let token = world.claim_block(0, 0, 8);
         for message in &messages {
             world.now += pause;
             let run = world.start(0, message, token);

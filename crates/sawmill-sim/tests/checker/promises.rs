@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sawmill::engine::model::{Fate, Grab, Lane, Rules, ShardState};
+use sawmill::engine::model::{Fate, Lane, NewClaim, Rules, ShardState};
 use sawmill::engine::storage::{EntryKey, Position, Span};
 use sawmill::{Message, Timestamp};
 use sawmill_sim::checker::{GroupRules, How, Invariant, Target};
@@ -14,7 +14,7 @@ use crate::world::{BACKOFF, SNOOZE, TTL, World, group_name, worker};
 /// Creates a message that worker `a` claims, starts, and ends like this.
 fn tried(world: &mut World, how: How) -> (Message, sawmill::engine::model::Token) {
     let message = world.push(None);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     let run = world.start(0, &message, token);
     world.end(run, how);
     (message, token)
@@ -24,7 +24,7 @@ fn tried(world: &mut World, how: How) -> (Message, sawmill::engine::model::Token
 fn i8_an_acknowledged_seek_has_moved_every_shard() {
     let mut world = World::new(false, false);
     world.push(None);
-    world.grab(0, 0, 1);
+    world.claim_block(0, 0, 1);
     world.book.seek_begins(0, &world.topic.clone(), Target::Start);
     world.state.seek(Position::default());
     world.commit(0);
@@ -43,7 +43,7 @@ fn i8_a_seek_goes_where_it_was_sent() {
     ] {
         let mut world = World::new(false, false);
         world.push(None);
-        let (message, token) = (world.push(None), world.grab(0, 0, 1));
+        let (message, token) = (world.push(None), world.claim_block(0, 0, 1));
         let _ = (message, token);
         world.book.seek_begins(0, &world.topic.clone(), target);
         world.state.seek(Position::from_number(2));
@@ -59,7 +59,7 @@ fn i10_each_end_counts_as_what_it_is() {
         let rules = GroupRules { logs_failures: is == Fate::Dropped, ..World::rules(false, false) };
         let mut world = World::with(rules);
         let message = world.push(None);
-        let token = world.grab(0, 0, 1);
+        let token = world.claim_block(0, 0, 1);
         let how = match is {
             Fate::Done => Some(How::Done),
             Fate::Retried => Some(How::Failed),
@@ -89,7 +89,7 @@ fn i11_what_the_dead_held_starts_again_within_a_ttl_and_five_seconds() {
     for starts in [true, false] {
         let mut world = World::new(false, false);
         let message = world.push(None);
-        let token = world.grab(0, 0, 1);
+        let token = world.claim_block(0, 0, 1);
         world.start(0, &message, token);
         world.book.dies_in_calm(world.nodes[0]);
         world.now += TTL;
@@ -150,7 +150,7 @@ fn i13_what_was_cancelled_in_hand_is_not_started_after_a_ttl() {
     for (after, found) in [(TTL, None), (TTL + Duration::from_millis(1), Some(Invariant::Cancelled))] {
         let mut world = World::new(false, false);
         let message = world.push(None);
-        let token = world.grab(0, 0, 1);
+        let token = world.claim_block(0, 0, 1);
         world.book.cancelled(message.id);
         world.now += after;
         world.start(0, &message, token);
@@ -163,7 +163,7 @@ fn i13_what_was_cancelled_is_not_started_under_a_later_claim() {
     let mut world = World::new(false, false);
     let message = world.push(None);
     world.book.cancelled(message.id);
-    let token = world.grab(0, 0, 1);
+    let token = world.claim_block(0, 0, 1);
     world.start(0, &message, token);
     assert_eq!(world.found(), Some(Invariant::Cancelled));
 }
@@ -182,7 +182,7 @@ fn i13_nothing_is_cancelled_that_nobody_wants_to_cancel() {
 fn i14_a_paused_group_starts_nothing() {
     let mut world = World::new(false, false);
     let (first, second) = (world.push(None), world.push(None));
-    let token = world.grab(0, 0, 2);
+    let token = world.claim_block(0, 0, 2);
     world.book.paused(0, "t", world.now);
     world.now += TTL;
     world.start(0, &first, token);
@@ -196,7 +196,7 @@ fn i14_a_paused_group_starts_nothing() {
 fn i15_no_more_run_than_may() {
     let mut world = World::with(GroupRules { limit: Some(1), ..World::rules(false, false) });
     let (first, second) = (world.push(None), world.push(None));
-    let token = world.grab(0, 0, 2);
+    let token = world.claim_block(0, 0, 2);
     world.start(0, &first, token);
     assert_eq!(world.found(), None);
     world.start(0, &second, token);
@@ -207,7 +207,7 @@ fn i15_no_more_run_than_may() {
 fn i15_a_rate_holds_over_many_seconds() {
     let mut world = World::with(GroupRules { rate: Some(5), ..World::rules(false, false) });
     let messages: Vec<Message> = (0..60).map(|_| world.push(None)).collect();
-    let token = world.grab(0, 0, 60);
+    let token = world.claim_block(0, 0, 60);
     let mut started = 0;
     for message in &messages {
         // 8 per second could be saved-up starts, but not for long.
@@ -229,9 +229,9 @@ fn i15_no_more_is_claimed_than_may_be() {
     for _ in 0..3 {
         world.push(None);
     }
-    world.grab(0, 0, 2);
+    world.claim_block(0, 0, 2);
     assert_eq!(world.found(), None);
-    world.grab(0, 2, 3);
+    world.claim_block(0, 2, 3);
     assert_eq!(world.found(), Some(Invariant::Limited));
 }
 
@@ -252,7 +252,7 @@ fn i17_what_never_started_is_not_given_up() {
     for once in [false, true] {
         let mut world = World::new(false, once);
         let message = world.push(None);
-        world.grab(0, 0, 1);
+        world.claim_block(0, 0, 1);
         world.copy(&message, Lane::Dead, None);
         assert_eq!(world.found(), Some(Invariant::GivenUp), "at most once: {once}");
     }
@@ -271,7 +271,7 @@ fn i17_a_message_is_given_up_after_ten_deaths_and_not_after_nine() {
     for (deaths, found) in [(10, None), (9, Some(Invariant::GivenUp))] {
         let mut world = World::new(false, false);
         let message = world.push(None);
-        world.grab(0, 0, 1);
+        world.claim_block(0, 0, 1);
         for death in 0..deaths {
             world.take_over((death + 1) % 2, Rules::default());
         }
@@ -284,7 +284,7 @@ fn i17_a_message_is_given_up_after_ten_deaths_and_not_after_nine() {
 fn i4_a_message_is_not_started_after_ten_deaths() {
     let mut world = World::new(false, false);
     let message = world.push(None);
-    world.grab(0, 0, 1);
+    world.claim_block(0, 0, 1);
     for death in 0..10 {
         let node = (death + 1) % 2;
         let token = world.take_over(node, Rules::default());
@@ -306,7 +306,8 @@ fn i17_what_was_sent_back_needs_a_cause_of_its_own() {
             let (key, number) = (EntryKey::shard(&world.lane(Lane::Retry), &group_name(), 0), 2);
             let mut state = ShardState::default();
             let (span, end) = (Span::from_range(0, number, 1), Position::from_number(number));
-            let token = state.grab(&worker(0), Rules::default(), &Grab { span, end, count: 1 }).unwrap();
+            let token =
+                state.claim_block(&worker(0), Rules::default(), &NewClaim { span, end, count: 1 }).unwrap();
             world.write(0, key, Some(state.encode()));
             let run = world.start(0, &again, token);
             world.end(run, How::GaveUp);
@@ -321,7 +322,7 @@ fn i17_under_at_most_once_a_lost_claim_is_a_cause_and_one_that_was_given_back_is
     for lost in [true, false] {
         let mut world = World::new(false, true);
         let message = world.push(None);
-        let token = world.grab(0, 0, 1);
+        let token = world.claim_block(0, 0, 1);
         if lost {
             world.now += TTL;
             world.write(1, EntryKey::member(&group_name(), "a"), None);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sawmill::engine::model::{
-    Fate, Grab, GroupName, Headers, Lane, Report, Rules, ShardState, Token, Topic, WorkerId,
+    Fate, GroupName, Headers, Lane, NewClaim, Report, Rules, ShardState, Token, Topic, WorkerId,
 };
 use sawmill::engine::storage::{Entry, EntryKey, Position, Span, Version};
 use sawmill::{Message, MessageId, Timestamp};
@@ -192,11 +192,14 @@ impl World {
         self.write(node, key, Some(value));
     }
 
-    pub(crate) fn grab(&mut self, node: usize, from: u64, to: u64) -> Token {
+    pub(crate) fn claim_block(&mut self, node: usize, from: u64, to: u64) -> Token {
         let count = (to - from) as u32;
-        let grab =
-            Grab { span: Span::from_range(from, to, count as usize), end: Position::from_number(to), count };
-        let token = self.state.grab(&self.worker(node), Rules::default(), &grab).unwrap();
+        let new = NewClaim {
+            span: Span::from_range(from, to, count as usize),
+            end: Position::from_number(to),
+            count,
+        };
+        let token = self.state.claim_block(&self.worker(node), Rules::default(), &new).unwrap();
         self.commit(node);
         token
     }

@@ -1,6 +1,6 @@
 //! Invalid names, and names of things that do not exist.
 
-use sawmill::admin::LetterSelection;
+use sawmill::admin::DeadLetterSelection;
 use sawmill::{Context, ErrorKind, MessageId, Sawmill, TopicSpec};
 use sawmill_engine::model::{MAX_GROUP_NAME, MAX_SHARDS, MAX_TOPIC_NAME};
 use sawmill_sqlite::SqliteEngine;
@@ -126,8 +126,8 @@ async fn dead_letters_that_are_not_there_are_said_to_be_so() {
     let id = MessageId::from_u128(7);
     let said = [&*id.to_string(), "no dead letter"];
     refused(letters.show(id).await, ErrorKind::NotFound, &said);
-    refused(letters.retry(LetterSelection::Ids(vec![id])).await, ErrorKind::NotFound, &said);
-    refused(letters.drop(LetterSelection::Ids(vec![id])).await, ErrorKind::NotFound, &said);
-    assert_eq!(letters.retry(LetterSelection::All).await.unwrap(), 0);
+    refused(letters.retry(DeadLetterSelection::Ids(vec![id])).await, ErrorKind::NotFound, &said);
+    refused(letters.drop(DeadLetterSelection::Ids(vec![id])).await, ErrorKind::NotFound, &said);
+    assert_eq!(letters.retry(DeadLetterSelection::All).await.unwrap(), 0);
     refused("7".parse::<MessageId>(), ErrorKind::Invalid, &["26 letters and digits"]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use sawmill_conformance::behaviours::desk::Desk;
+use sawmill_conformance::behaviours::gated_handler::GatedHandler;
 use sawmill_conformance::behaviours::support::{LONG_TTL, POLL, eventually, topic};
 
 use crate::subject;
@@ -13,11 +13,11 @@ async fn g6_no_lock_is_held_while_a_handler_runs() {
     let place = subject().place();
     let mill = place.mill().await;
     topic(&mill, "orders", 1).await;
-    let desk = Desk::closed();
+    let gated = GatedHandler::closed();
     let worker =
-        mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL).start(desk.seat("one")).await.unwrap();
+        mill.worker("orders").concurrency(1).ttl(LONG_TTL).poll(POLL).start(gated.seat("one")).await.unwrap();
     mill.push("orders", "0").await.unwrap();
-    desk.started(1).await;
+    gated.started(1).await;
 
     // Another program can write without waiting. Only a commit at this very moment blocks it.
     let other = Connection::open(place.url().strip_prefix("sqlite:").unwrap()).unwrap();
@@ -32,13 +32,13 @@ async fn g6_no_lock_is_held_while_a_handler_runs() {
     // Another process that uses the library can also work, on the same shard.
     let second = place.mill().await;
     second.push("orders", "1").await.unwrap();
-    let quick = Desk::open();
+    let quick = GatedHandler::open();
     let helper = second.worker("orders").concurrency(1).ttl(LONG_TTL).start(quick.seat("two")).await.unwrap();
     quick.ended(1).await;
-    assert_eq!((desk.count(), worker.state().busy), (1, 1), "the first handler still runs");
+    assert_eq!((gated.count(), worker.state().busy), (1, 1), "the first handler still runs");
     assert_eq!(quick.payloads(), ["1"]);
-    desk.release_all();
-    desk.ended(1).await;
+    gated.release_all();
+    gated.ended(1).await;
     worker.stop().await;
     helper.stop().await;
 }

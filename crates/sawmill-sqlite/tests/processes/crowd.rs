@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use sawmill_conformance::history::{Event, History};
-use sawmill_conformance::processes::crew::{Crew, finished_by, play, play_alone};
 use sawmill_conformance::processes::job::{Job, Role};
+use sawmill_conformance::processes::parent::{ChildProcesses, finished_by, play, play_alone};
 use sawmill_conformance::processes::record::{self, assert_none};
 
 use crate::{database, subject};
@@ -45,28 +45,28 @@ fn sixty_four_workers_share_sixteen_shards_and_stay_busy() {
 /// Returns the percentage of the ideal throughput, from when all workers were running until the backlog was
 /// gone.
 async fn busy_percent() -> f64 {
-    let mut crew = Crew::new(subject());
-    let mill = crew.open_with_topic(16).await;
+    let mut processes = ChildProcesses::new(subject());
+    let mill = processes.open_with_topic(16).await;
     let job = Job {
         workers: WORKERS_EACH,
         slots: 1,
         work: WORK,
         // No worker may be declared dead, however busy the machine is.
         ttl: Duration::from_secs(60),
-        ..Job::new("", crew.folder())
+        ..Job::new("", processes.folder())
     };
     let names: Vec<String> = (0..PROCESSES).map(|nth| format!("c{nth}")).collect();
     for name in &names {
-        crew.start(&Job { name: name.clone(), ..job.clone() });
+        processes.start(&Job { name: name.clone(), ..job.clone() });
     }
     let workers: Vec<String> =
         names.iter().flat_map(|name| (0..WORKERS_EACH).map(move |nth| format!("{name}.{nth}"))).collect();
-    crew.joined(&workers.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    crew.push(&mill, MESSAGES, MESSAGES, 0).await;
-    let status = crew.drained(&mill).await;
+    processes.joined(&workers.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    processes.push(&mill, MESSAGES, MESSAGES, 0).await;
+    let status = processes.drained(&mill).await;
     assert_eq!((status.done, status.dead), (MESSAGES as u64, 0), "{status:?}");
-    crew.stop().await;
-    let history = crew.history();
+    processes.stop().await;
+    let history = processes.history();
     assert_none("lost", &history.check_nothing_lost());
     assert_none("started twice", &history.check_at_most_once());
     let finished = finished_by(&history);
@@ -74,7 +74,7 @@ async fn busy_percent() -> f64 {
         workers.iter().filter(|name| finished.get(*name).is_none_or(|count| *count < LEAST)).collect();
     // On a busy machine some processes may only run near the end.
     assert!(idle.is_empty(), "test timed out: {LEAST} messages are done by each; fewer by {idle:?}");
-    let counts: Vec<String> = names.iter().map(|name| crew.counts(name)).collect();
+    let counts: Vec<String> = names.iter().map(|name| processes.counts(name)).collect();
     let sum = |count: &str| counts.iter().map(|counts| sum(counts, count)).sum::<u64>();
     let words = ["started", "reads", "commits", "conflicts", "rebalances", "adopted", "rejoined"];
     eprintln!("{}", words.map(|name| format!("{name} {}", sum(name))).join(", "));
@@ -118,27 +118,27 @@ fn ten_processes_may_open_a_new_file_at_the_same_moment() {
     const OPENERS: usize = 10;
     play(async {
         for _ in 0..5 {
-            let mut crew = Crew::new(subject());
+            let mut processes = ChildProcesses::new(subject());
             let at = record::now() + Duration::from_millis(300).as_nanos() as u64;
             for nth in 0..OPENERS {
-                let job = Job::new(&format!("o{nth}"), crew.folder());
-                crew.start(&Job { role: Role::OpenAt(at), ..job });
+                let job = Job::new(&format!("o{nth}"), processes.folder());
+                processes.start(&Job { role: Role::OpenAt(at), ..job });
             }
-            crew.ended().await;
-            let file = Connection::open(database(&crew)).unwrap();
+            processes.ended().await;
+            let file = Connection::open(database(&processes)).unwrap();
             let count = |sql: &str| -> i64 { file.query_row(sql, [], |row| row.get(0)).unwrap() };
             assert_eq!(count("SELECT count(*) FROM topic"), 1);
             assert_eq!(count("SELECT count(*) FROM message"), OPENERS as i64);
-            let fresh = Crew::new(subject());
+            let fresh = ChildProcesses::new(subject());
             drop(fresh.open().await);
-            assert_eq!(schema(&crew), schema(&fresh));
+            assert_eq!(schema(&processes), schema(&fresh));
         }
     });
 }
 
 /// Returns everything that defines the schema of the database.
-fn schema(crew: &Crew) -> (i64, Vec<String>) {
-    let file = Connection::open(database(crew)).unwrap();
+fn schema(processes: &ChildProcesses) -> (i64, Vec<String>) {
+    let file = Connection::open(database(processes)).unwrap();
     let version = file.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
     let mut statement = file.prepare("SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY name").unwrap();
     let lines = statement.query_map([], |row| row.get(0)).unwrap();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use sawmill_conformance::history::Event;
-use sawmill_conformance::processes::crew::{Crew, play, soon};
 use sawmill_conformance::processes::job::{Job, Role};
+use sawmill_conformance::processes::parent::{ChildProcesses, play, soon};
 use sawmill_conformance::processes::record::assert_none;
 use sawmill_engine::runtime::Env;
 
@@ -21,7 +21,7 @@ const SEED: u64 = 0x5a77_3111;
 #[test]
 fn a_process_killed_a_hundred_times_loses_nothing_that_was_acknowledged() {
     play(async {
-        let mut crew = Crew::new(subject());
+        let mut processes = ChildProcesses::new(subject());
         let (mut random, mut processes_that_pushed) = (SEED, 0);
         for nth in 0..TIMES {
             let name = format!("w{nth}");
@@ -29,40 +29,40 @@ fn a_process_killed_a_hundred_times_loses_nothing_that_was_acknowledged() {
                 role: Role::PushAndWork,
                 work: Duration::from_millis(nth % 3),
                 ttl: Duration::from_secs(5),
-                ..Job::new(&name, crew.folder())
+                ..Job::new(&name, processes.folder())
             };
-            crew.start(&job);
+            processes.start(&job);
             if !nth.is_multiple_of(EARLY_KILL_EVERY) {
-                soon("the first push of a process", pushes(crew.folder(), &name)).await;
+                soon("the first push of a process", pushes(processes.folder(), &name)).await;
                 processes_that_pushed += 1;
             }
             Env::system().sleep(Duration::from_millis(next(&mut random) % 100)).await;
-            crew.kill(&name);
+            processes.kill(&name);
             if nth % 10 == 9 {
-                assert_sound(&database(&crew));
+                assert_sound(&database(&processes));
             }
         }
-        let acknowledged = pushed(&crew);
+        let acknowledged = pushed(&processes);
         assert!(
             acknowledged >= processes_that_pushed,
             "only {acknowledged} by {processes_that_pushed} processes"
         );
 
-        let mill = crew.open().await;
-        crew.start(&Job {
+        let mill = processes.open().await;
+        processes.start(&Job {
             work: Duration::ZERO,
             ttl: Duration::from_secs(5),
-            ..Job::new("last", crew.folder())
+            ..Job::new("last", processes.folder())
         });
-        let status = crew.drained(&mill).await;
-        crew.stop().await;
+        let status = processes.drained(&mill).await;
+        processes.stop().await;
         assert!(status.done >= acknowledged as u64, "{status:?}, and {acknowledged} were acknowledged");
         assert_eq!(status.dead, 0, "{status:?}");
-        let history = crew.history();
+        let history = processes.history();
         assert_none("lost", &history.check_nothing_lost());
         assert_none("started again without need", &history.check_second_starts_have_a_reason());
         drop(mill);
-        assert_sound(&database(&crew));
+        assert_sound(&database(&processes));
         eprintln!("{TIMES} kills: {acknowledged} pushes were acknowledged, {} messages done", status.done);
     });
 }
@@ -81,8 +81,8 @@ async fn pushes(folder: &Path, name: &str) {
     }
 }
 
-fn pushed(crew: &Crew) -> usize {
-    let history = crew.history();
+fn pushed(processes: &ChildProcesses) -> usize {
+    let history = processes.history();
     history.events().iter().filter(|r| matches!(r.event, Event::Pushed { .. })).count()
 }
 

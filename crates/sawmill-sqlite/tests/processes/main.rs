@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use sawmill_conformance::processes::crew::Crew;
+use sawmill_conformance::processes::parent::ChildProcesses;
 
 mod crowd;
 mod kills;
@@ -17,6 +17,6 @@ use store::InFile;
 sawmill_conformance::processes!(InFile, without(crowds));
 
 /// The file that these processes share.
-fn database(crew: &Crew) -> PathBuf {
-    crew.url().strip_prefix("sqlite:").unwrap().into()
+fn database(processes: &ChildProcesses) -> PathBuf {
+    processes.url().strip_prefix("sqlite:").unwrap().into()
 }

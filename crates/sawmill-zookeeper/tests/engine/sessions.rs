@@ -15,6 +15,12 @@ use sawmill_zookeeper::Zookeeper;
 use zookeeper_client::Client;
 
 const MEMBER: &str = "members/default/one";
+/// The session timeout where the test waits for the end of a session. A busy machine does not stall a client
+/// for as long, so a session in use does not end.
+const SESSION: Duration = Duration::from_secs(10);
+/// The longest session that the test server allows: longer than a restart and a reconnect take on a busy
+/// machine.
+const LONG_SESSION: Duration = Duration::from_secs(60);
 
 fn member(ttl: Duration) -> Member {
     Member { beat: 1, slots: 1, ttl_ms: ttl.as_millis() as u64, ..Member::default() }
@@ -35,8 +41,8 @@ fn namespace() -> Namespace {
     format!("t-{:016x}", random()).parse().unwrap()
 }
 
-async fn open(url: &str, session: u64, namespace: &Namespace) -> Zookeeper {
-    let url = format!("{url}?session-timeout={session}");
+async fn open(url: &str, session: Duration, namespace: &Namespace) -> Zookeeper {
+    let url = format!("{url}?session-timeout={}", session.as_secs());
     Zookeeper::open(&url.parse().unwrap(), namespace).await.unwrap()
 }
 
@@ -59,10 +65,10 @@ async fn a_member_goes_with_its_session_if_that_is_no_shorter_than_its_ttl() {
     let test = "a_member_goes_with_its_session_if_that_is_no_shorter_than_its_ttl";
     let Some(url) = server_for(test) else { return };
     let place = namespace();
-    let (mine, other) = (open(&url, 3, &place).await, open(&url, 3, &place).await);
-    done(&mine, write(MEMBER, None, Duration::from_secs(3))).await;
-    done(&mine, write("members/default/slow", None, Duration::from_secs(4))).await;
-    done(&mine, write("shards/default/one", None, Duration::from_secs(3))).await;
+    let (mine, other) = (open(&url, SESSION, &place).await, open(&url, SESSION, &place).await);
+    done(&mine, write(MEMBER, None, SESSION)).await;
+    done(&mine, write("members/default/slow", None, SESSION + Duration::from_secs(1))).await;
+    done(&mine, write("shards/default/one", None, SESSION)).await;
     let client = Client::connect(url.strip_prefix("zookeeper://").unwrap()).await.unwrap();
     for (node, ephemeral) in
         [("members/default/=one", true), ("members/default/=slow", false), ("shards/default/=one", false)]
@@ -107,8 +113,8 @@ async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
     let Some(mut server) = own_server("who_has_lost_a_session_is_out_though_the_node_is_still_there") else {
         return;
     };
-    let (place, env, ttl) = (namespace(), Env::system(), Duration::from_secs(3));
-    let ledger = open(server.url(), 3, &place).await;
+    let (place, env, ttl) = (namespace(), Env::system(), SESSION);
+    let ledger = open(server.url(), SESSION, &place).await;
     let version = done(&ledger, write(MEMBER, None, ttl)).await;
     let version = done(&ledger, write(MEMBER, Some(version), ttl)).await;
     let old = session_of(&server, &format!("/sawmill/{}/members/default/=one", place.as_str())).await;
@@ -144,8 +150,8 @@ async fn who_has_lost_a_session_is_out_though_the_node_is_still_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_absence_costs_nobody_a_session() {
     let Some(mut server) = own_server("a_short_absence_costs_nobody_a_session") else { return };
-    let (place, ttl) = (namespace(), Duration::from_secs(30));
-    let ledger = open(server.url(), 30, &place).await;
+    let (place, ttl) = (namespace(), LONG_SESSION);
+    let ledger = open(server.url(), LONG_SESSION, &place).await;
     let mut notifications = ledger.entry_notifications();
     let version = done(&ledger, write(MEMBER, None, ttl)).await;
     in_time(server.kill());
@@ -164,11 +170,12 @@ async fn a_short_absence_costs_nobody_a_session() {
 #[tokio::test]
 async fn hints_come_with_a_new_session_too() {
     let Some(mut server) = own_server("hints_come_with_a_new_session_too") else { return };
-    let place = namespace();
-    let (ledger, other) = (open(server.url(), 3, &place).await, open(server.url(), 3, &place).await);
+    let (place, session) = (namespace(), Duration::from_secs(3));
+    let ledger = open(server.url(), session, &place).await;
+    let other = open(server.url(), session, &place).await;
     let mut notifications = ledger.entry_notifications();
     in_time(server.stop());
-    Env::system().sleep(Duration::from_secs(6)).await;
+    Env::system().sleep(2 * session).await;
     in_time(server.restart());
     eventually("the ledger answers", async || {
         ledger.get(&EntryKey::raw("a/1")).await.is_ok() && other.get(&EntryKey::raw("a/1")).await.is_ok()

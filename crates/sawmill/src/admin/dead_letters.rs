@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sawmill_engine::fault;
 use sawmill_engine::model::{
-    Fate, Grab, GroupName, Lane, Message, MessageId, Progress, Report, Rules, ShardState, Topic, WorkerId,
+    Fate, GroupName, Lane, Message, MessageId, NewClaim, Progress, Report, Rules, ShardState, Topic, WorkerId,
 };
 use sawmill_engine::storage::{Block, Commit, EntryKey, Position, ReadRequest, Record, Version};
 use sawmill_engine::{Error, ErrorKind, Result};
@@ -52,10 +52,10 @@ impl DeadLetter {
 
 /// Selects the dead letters to [retry](DeadLetters::retry) or [drop](DeadLetters::drop).
 #[derive(Debug, Clone)]
-pub enum LetterSelection {
-    /// All present letters.
+pub enum DeadLetterSelection {
+    /// All dead letters of the group.
     All,
-    /// The letters of the messages with these ids.
+    /// The dead letters of the messages with these ids.
     Ids(Vec<MessageId>),
 }
 
@@ -81,7 +81,7 @@ impl Admin<'_> {
 }
 
 impl DeadLetters {
-    /// Lists at most `limit` letters, oldest first. Each id is listed once.
+    /// Lists at most `limit` dead letters, oldest first. Each id is listed once.
     pub async fn list(&self, limit: usize) -> Result<Vec<DeadLetter>> {
         let mut letters = Vec::new();
         if limit > 0 {
@@ -94,8 +94,8 @@ impl DeadLetters {
         Ok(letters)
     }
 
-    /// Calls `see` with one letter after another, oldest first, until it breaks. Each id is shown once. At
-    /// most a few hundred letters are held in memory.
+    /// Calls `see` with one dead letter after another, oldest first, until it breaks. Each id is shown once.
+    /// At most a few hundred of them are held in memory.
     pub async fn each(&self, mut see: impl FnMut(DeadLetter) -> ControlFlow<()>) -> Result<()> {
         let (_, state) = self.state().await?;
         let mut seen = BTreeSet::new();
@@ -120,8 +120,8 @@ impl DeadLetters {
         }
     }
 
-    /// Returns the letter of the message with this id. Fails with [`NotFound`](ErrorKind::NotFound) if there
-    /// is none.
+    /// Returns the dead letter of the message with this id. Fails with [`NotFound`](ErrorKind::NotFound) if
+    /// there is none.
     pub async fn show(&self, id: MessageId) -> Result<DeadLetter> {
         let mut found = None;
         self.each(|letter| {
@@ -135,22 +135,23 @@ impl DeadLetters {
         found.ok_or_else(|| self.no_such_letter(id))
     }
 
-    /// Queues letters again, for this group alone and with all their attempts again, and returns how many.
-    /// Fails with [`NotFound`](ErrorKind::NotFound), and retries none, if a selected id has no letter.
-    pub async fn retry(&self, which: LetterSelection) -> Result<usize> {
+    /// Queues dead letters again, for this group alone and with all their attempts again, and returns how
+    /// many. Fails with [`NotFound`](ErrorKind::NotFound), and retries none, if a selected id has no dead
+    /// letter.
+    pub async fn retry(&self, which: DeadLetterSelection) -> Result<usize> {
         self.decide(which, Decision::Resend).await
     }
 
-    /// Drops letters for good, and returns how many. Fails with [`NotFound`](ErrorKind::NotFound), and drops
-    /// none, if a selected id has no letter.
-    pub async fn drop(&self, which: LetterSelection) -> Result<usize> {
+    /// Drops dead letters for good, and returns how many. Fails with [`NotFound`](ErrorKind::NotFound), and
+    /// drops none, if a selected id has no dead letter.
+    pub async fn drop(&self, which: DeadLetterSelection) -> Result<usize> {
         self.decide(which, Decision::Drop).await
     }
 
-    async fn decide(&self, which: LetterSelection, decision: Decision) -> Result<usize> {
+    async fn decide(&self, which: DeadLetterSelection, decision: Decision) -> Result<usize> {
         let ids: Option<BTreeSet<MessageId>> = match which {
-            LetterSelection::All => None,
-            LetterSelection::Ids(ids) => Some(ids.into_iter().collect()),
+            DeadLetterSelection::All => None,
+            DeadLetterSelection::Ids(ids) => Some(ids.into_iter().collect()),
         };
         if let Some(ids) = &ids {
             self.check_present(ids.clone()).await?;
@@ -206,9 +207,9 @@ impl DeadLetters {
         loop {
             let (version, mut state) = self.state().await?;
             let Some(block) = self.read_next(state.cursor.clone()).await? else { return Ok(()) };
-            let grab = Grab { span: block.span, end: block.end, count: block.messages.len() as u32 };
-            // An unordered grab is never refused.
-            let _ = state.grab(&operator_id(), Rules::default(), &grab);
+            let new = NewClaim { span: block.span, end: block.end, count: block.messages.len() as u32 };
+            // An unordered claim is never refused.
+            let _ = state.claim_block(&operator_id(), Rules::default(), &new);
             self.commit(version, state).await?;
         }
     }
@@ -307,12 +308,12 @@ mod tests {
         let ids: Vec<MessageId> = all.iter().map(DeadLetter::id).collect();
         assert_eq!(first_ids(BLOCK + 1).await, ids[..=BLOCK]);
         // From here on some letters are claimed, and some of those are dropped.
-        assert_eq!(letters.drop(LetterSelection::Ids(vec![ids[0], ids[count - 1]])).await.unwrap(), 2);
+        assert_eq!(letters.drop(DeadLetterSelection::Ids(vec![ids[0], ids[count - 1]])).await.unwrap(), 2);
         assert_eq!(first_ids(3).await, ids[1..4]);
         assert_eq!(first_ids(usize::MAX).await, ids[1..count - 1]);
         assert_eq!(letters.show(ids[count - 2]).await.unwrap(), all[count - 2]);
         assert_eq!(letters.show(ids[0]).await.unwrap_err().kind(), ErrorKind::NotFound);
-        let some_are_gone = LetterSelection::Ids(vec![ids[1], ids[0]]);
+        let some_are_gone = DeadLetterSelection::Ids(vec![ids[1], ids[0]]);
         assert_eq!(letters.retry(some_are_gone).await.unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(first_ids(1).await, ids[1..2]);
     }

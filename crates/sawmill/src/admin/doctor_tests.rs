@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use sawmill_engine::model::{Grab, Push, RetryPolicy, Rules, ShardState, TopicSpec};
+use sawmill_engine::model::{NewClaim, Push, RetryPolicy, Rules, ShardState, TopicSpec};
 use sawmill_engine::runtime::{Clock, Env, Moment, SystemClock};
 use sawmill_engine::storage::{Commit, Entry, Ledger, Memory, Notifications, ReadRequest, Write};
 use tokio::sync::Semaphore;
@@ -81,8 +81,8 @@ async fn plant_a_claim(mill: &Sawmill, owner: &str) {
     let want = ReadRequest { shard, after: Default::default(), limit: 9 };
     let block = mill.store().log().read(&topic, &[want]).await.unwrap().remove(0);
     let mut state = ShardState::default();
-    let grab = Grab { span: block.span, end: block.end, count: 1 };
-    state.grab(&WorkerId::new(owner), Rules::default(), &grab).unwrap();
+    let new = NewClaim { span: block.span, end: block.end, count: 1 };
+    state.claim_block(&WorkerId::new(owner), Rules::default(), &new).unwrap();
     let key = EntryKey::shard(&topic, &"default".parse().unwrap(), shard);
     let expect = mill.store().ledger().get(&key).await.unwrap().map(|entry| entry.version);
     let write = Write { key, expect, value: Some(state.encode()) };

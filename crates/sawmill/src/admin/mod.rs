@@ -21,7 +21,7 @@ pub use sawmill_engine::storage::Finding;
 
 use crate::store::{Store, deletion, pause, trim};
 pub use access::{Access, AccessKey};
-pub use dead_letters::{DeadLetter, DeadLetters, LetterSelection};
+pub use dead_letters::{DeadLetter, DeadLetterSelection, DeadLetters};
 pub use replay::ReplayFrom;
 pub use show::{MessageState, MessageStatus};
 pub use snapshot::{GroupReport, GroupSnapshot};

@@ -56,7 +56,7 @@ impl Admin<'_> {
     /// assert_eq!(worker.stop().await.done, 2);
     /// # Ok(()) }
     /// ```
-    pub async fn replay(self, topic: &str, group: &str, since: ReplayFrom) -> Result<()> {
+    pub async fn replay(self, topic: &str, group: &str, from: ReplayFrom) -> Result<()> {
         let topic = self.store.find_topic(topic).await?;
         let group: GroupName = group.parse()?;
         if self.store.ledger().get(&EntryKey::group(&topic, &group)).await?.is_none() {
@@ -64,7 +64,7 @@ impl Admin<'_> {
                 format!("topic {} has no group {group}: a group begins with its first worker", topic.name);
             return Err(Error::new(ErrorKind::NotFound, what));
         }
-        let places = self.places(&topic, since).await?;
+        let places = self.places(&topic, from).await?;
         for (shard, place) in (0..).zip(places) {
             if shard > 0 && shard + 1 == topic.shards && fault!(SeekForgetsAShard) {
                 continue;
@@ -82,12 +82,12 @@ impl Admin<'_> {
         }
         unique::release_all(self.store, &topic, &group).await?;
         let topic = &topic.name;
-        tracing::info!(name: event::SEEK, target: TARGET, %topic, %group, ?since, "sent elsewhere");
+        tracing::info!(name: event::REPLAY, target: TARGET, %topic, %group, ?from, "replayed");
         Ok(())
     }
 
-    async fn places(self, topic: &Topic, since: ReplayFrom) -> Result<Vec<Position>> {
-        match since {
+    async fn places(self, topic: &Topic, from: ReplayFrom) -> Result<Vec<Position>> {
+        match from {
             ReplayFrom::Start => Ok(vec![Position::default(); usize::from(topic.shards)]),
             ReplayFrom::Time(time) => self.store.log().positions(topic, time).await,
             ReplayFrom::Now => self.store.log().positions(topic, Timestamp::LATEST).await,

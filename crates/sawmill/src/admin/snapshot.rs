@@ -25,8 +25,8 @@ pub struct GroupSnapshot {
     pub status: GroupStatus,
     /// The number of the group's workers on this topic.
     pub workers: u64,
-    /// How many messages these workers can run at once, together.
-    pub slots: u64,
+    /// The concurrency of these workers together: how many handlers they can run at once.
+    pub concurrency: u64,
     at: Moment,
     wall: Timestamp,
 }
@@ -62,8 +62,8 @@ pub struct GroupReport {
     pub cancelled: u64,
     /// Workers of the group on this topic.
     pub workers: u64,
-    /// How many messages these workers can run at once, together.
-    pub slots: u64,
+    /// The concurrency of these workers together: how many handlers they can run at once.
+    pub concurrency: u64,
     /// Whether the group is paused.
     pub paused: bool,
     /// Messages finished between the two snapshots; `None` with one snapshot.
@@ -132,7 +132,7 @@ impl Admin<'_> {
         Ok(GroupSnapshot {
             topic: topic.to_owned(),
             workers: workers.len() as u64,
-            slots: workers.iter().map(|worker| u64::from(worker.slots)).sum(),
+            concurrency: workers.iter().map(|worker| u64::from(worker.concurrency)).sum(),
             group,
             status,
             at: self.store.env().now(),
@@ -180,7 +180,7 @@ impl GroupSnapshot {
             dropped: status.dropped,
             cancelled: status.cancelled,
             workers: self.workers,
-            slots: self.slots,
+            concurrency: self.concurrency,
             paused: status.paused,
             finished_per_second: rates.map(|rates| rates.finished),
             growth_per_second: rates.map(|rates| rates.growth),

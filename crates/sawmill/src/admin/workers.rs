@@ -18,14 +18,14 @@ pub struct WorkerInfo {
     pub id: WorkerId,
     /// The group it is a member of.
     pub group: GroupName,
-    /// How many handlers it can run at once.
-    pub slots: u32,
+    /// Its concurrency: how many handlers it can run at once.
+    pub concurrency: u32,
     /// The names of the topics it works.
     pub topics: Vec<String>,
     /// How many unsettled messages it holds: running ones, and claimed ones that have not started.
     pub claimed: u64,
     /// When it sent its last heartbeat, by its own clock.
-    pub last_beat: Option<Timestamp>,
+    pub last_heartbeat: Option<Timestamp>,
     /// How long it may be silent before others declare it dead.
     pub ttl: Duration,
     /// The running messages whose handlers have [noted](crate::handler::Context::note) their progress.
@@ -74,8 +74,8 @@ impl Admin<'_> {
             claimed: claimed.get(&id).copied().unwrap_or(0),
             id,
             group,
-            slots: member.slots,
-            last_beat: member.beat_at,
+            concurrency: member.slots,
+            last_heartbeat: member.beat_at,
             ttl: Duration::from_millis(member.ttl_ms),
             running: member.running,
         };

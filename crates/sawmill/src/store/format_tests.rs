@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sawmill_engine::ErrorKind;
-use sawmill_engine::model::{Grab, Rules, Token, WorkerId};
+use sawmill_engine::model::{NewClaim, Rules, Token, WorkerId};
 use sawmill_engine::storage::{Ledger, Memory, Position, Span, Write};
 
 use super::*;
@@ -62,8 +62,8 @@ fn key() -> EntryKey {
 /// A state with a claim, in this format.
 fn state(format: Format) -> ShardState {
     let mut state = ShardState::default();
-    let grab = Grab { span: Span::from_range(0, 2, 2), end: Position::from_number(2), count: 2 };
-    state.grab(&WorkerId::new("a"), Rules::default(), &grab).unwrap();
+    let new = NewClaim { span: Span::from_range(0, 2, 2), end: Position::from_number(2), count: 2 };
+    state.claim_block(&WorkerId::new("a"), Rules::default(), &new).unwrap();
     state.raise(format);
     state
 }

@@ -96,7 +96,7 @@ pub enum Event {
         group: GroupName,
         /// The id that the push returned.
         id: MessageId,
-        /// The worker that made the letter.
+        /// The worker that gave it up.
         worker: WorkerId,
         /// Why the message was given up.
         reason: String,
@@ -170,7 +170,7 @@ pub enum Event {
         /// The worker that saw the change.
         worker: WorkerId,
         /// The number of workers that the group has now.
-        members: usize,
+        workers: usize,
     },
     /// This listener fell behind, and missed this many events.
     Missed(u64),

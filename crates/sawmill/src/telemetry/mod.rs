@@ -15,7 +15,7 @@
 //! | name | level | when | fields |
 //! |---|---|---|---|
 //! | `sawmill.push` | debug | messages were pushed | `topic`, `id` of the first, `count` |
-//! | `sawmill.grab` | debug | a block was claimed | `topic`, `group`, `worker`, `shard`, `token`, `count` |
+//! | `sawmill.claim` | debug | a block was claimed | `topic`, `group`, `worker`, `shard`, `token`, `count` |
 //! | `sawmill.retry` | info | an attempt failed, and another one follows | `topic`, `group`, `id`, `worker`, `attempt`, `error`, `next_ms` |
 //! | `sawmill.snooze` | debug | a handler asked for its message to come again later | `topic`, `group`, `id`, `worker`, `attempt`, `next_ms` |
 //! | `sawmill.dead` | warn | a message became a dead letter | `topic`, `group`, `id`, `worker`, `reason` |
@@ -24,13 +24,13 @@
 //! | `sawmill.join` | info | a worker joined its group | `group`, `worker` |
 //! | `sawmill.leave` | info | a worker left its group | `group`, `worker` |
 //! | `sawmill.evicted` | warn | a worker found itself declared dead | `group`, `worker` |
-//! | `sawmill.declared_dead` | warn | a worker declared another one dead | `member` |
+//! | `sawmill.declared_dead` | warn | a worker declared another one dead | `group`, `worker`: the dead one |
 //! | `sawmill.adopt` | info | claims without a worker were taken over | `topic`, `group`, `worker`, `shard`, `claims` |
-//! | `sawmill.rebalance` | info | the set of workers has changed | `group`, `worker`, `members` |
+//! | `sawmill.rebalance` | info | the set of workers has changed | `group`, `worker`, `workers`: how many there are |
 //! | `sawmill.promote` | debug | messages have become due | `topic`, `count` |
 //! | `sawmill.trim` | debug | messages that no group needs were dropped | `topic`, `shard`, `count` |
 //! | `sawmill.pause`, `sawmill.resume` | info | an operator paused or resumed a group | `topic`, `group` |
-//! | `sawmill.seek` | info | an operator moved a group to another place (a replay) | `topic`, `group`, `since` |
+//! | `sawmill.replay` | info | an operator moved a group to another place | `topic`, `group`, `from` |
 //! | `sawmill.cancel` | info | a message was cancelled | `topic`, `id` |
 //! | `sawmill.stop` | warn | a handler stopped its worker | `topic`, `group`, `id`, `reason` |
 //! | `sawmill.trouble` | warn | the store cannot be used: when that begins, and every minute while it lasts | `group`, `error`, `lasting_ms` |
@@ -110,7 +110,7 @@ pub mod event {
     /// Messages were pushed.
     pub const PUSH: &str = "sawmill.push";
     /// A block was claimed.
-    pub const GRAB: &str = "sawmill.grab";
+    pub const CLAIM: &str = "sawmill.claim";
     /// An attempt failed, and another one follows.
     pub const RETRY: &str = "sawmill.retry";
     /// A handler asked for its message to come again later.
@@ -142,7 +142,7 @@ pub mod event {
     /// An operator resumed a group.
     pub const RESUME: &str = "sawmill.resume";
     /// An operator moved a group to another place: a [replay](crate::admin::Admin::replay).
-    pub const SEEK: &str = "sawmill.seek";
+    pub const REPLAY: &str = "sawmill.replay";
     /// A message was cancelled.
     pub const CANCEL: &str = "sawmill.cancel";
     /// A handler stopped its worker.
@@ -345,7 +345,8 @@ impl StoreTelemetry {
 
 /// Records that a member's entry was removed because the member was silent for a full TTL.
 pub(crate) fn declared_dead(events: &EventBus, member: &EntryKey) {
-    tracing::warn!(name: event::DECLARED_DEAD, target: TARGET, %member, "a worker was silent for a full TTL and is declared dead; others take over what it held");
+    let (group, worker) = (member.group_of_member().unwrap_or_default(), member.last());
+    tracing::warn!(name: event::DECLARED_DEAD, target: TARGET, %group, %worker, "a worker was silent for a full TTL and is declared dead; others take over what it held");
     events.publish(|| {
         let group = member.group_of_member()?.parse().ok()?;
         Some(Event::DeclaredDead { group, worker: WorkerId::new(member.last()) })

@@ -46,7 +46,7 @@ pub enum Delivery {
     AtLeastOnce,
     /// A message is started at most once. Messages that a dead worker had claimed and not finished become
     /// dead letters, marked as lost. Failed ones become dead letters too: nothing is retried unless a person
-    /// resends it. A worker with a [journal](WorkerBuilder::journal) loses only what it had started.
+    /// retries it. A worker with a [journal](WorkerBuilder::journal) loses only what it had started.
     AtMostOnce,
     /// The handler's own writes and the mark that the message is done commit in one transaction. Needs an
     /// engine that [supports it](sawmill_engine::storage::Capabilities::exactly_once).
@@ -56,7 +56,7 @@ pub enum Delivery {
 /// What to do with a message that is out of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
-    /// Put it on the group's dead-letter lane, where a person can inspect, resend or drop it.
+    /// Put it on the group's dead-letter lane, where a person can inspect, retry or drop it.
     #[default]
     Dead,
     /// Log an error and drop the message.
@@ -205,9 +205,9 @@ pub struct Counts {
 pub struct WorkerState {
     /// The worker's id, if it is a member of its group now.
     pub id: Option<WorkerId>,
-    /// How many handlers it can run at once.
-    pub slots: usize,
-    /// How many run now.
+    /// How many slots it has: each is room to run one handler.
+    pub concurrency: usize,
+    /// How many slots run a handler now.
     pub busy: usize,
     /// Messages it has claimed that are not settled.
     pub claimed: usize,
@@ -256,13 +256,13 @@ impl Worker {
     /// What it is doing now.
     pub fn state(&self) -> WorkerState {
         let inflight = self.shared.inflight();
-        let (slots, busy) = (self.shared.builder.slots, inflight.busy());
+        let (concurrency, busy) = (self.shared.builder.slots, inflight.busy());
         WorkerState {
             id: inflight.me().cloned(),
-            slots,
+            concurrency,
             busy,
             claimed: inflight.in_hand(),
-            waiting_on: if busy < slots { WaitingOn::Messages } else { WaitingOn::Slots },
+            waiting_on: if busy < concurrency { WaitingOn::Messages } else { WaitingOn::Slots },
         }
     }
 

@@ -177,7 +177,7 @@ impl Shared {
     pub(super) fn record_claim(&self, source: usize, worker: &WorkerId, token: Token, count: usize) {
         let source = &self.sources[source];
         tracing::debug!(
-            name: event::GRAB,
+            name: event::CLAIM,
             target: TARGET,
             topic = %source.topic.name,
             group = %self.group,
@@ -185,7 +185,7 @@ impl Shared {
             shard = source.shard,
             token = token.0,
             count,
-            "grabbed"
+            "claimed"
         );
     }
 
@@ -270,13 +270,13 @@ impl Shared {
     }
 
     /// Records that the set of workers has changed.
-    pub(super) fn record_rebalance(&self, worker: &WorkerId, members: usize) {
+    pub(super) fn record_rebalance(&self, worker: &WorkerId, workers: usize) {
         let group = &self.group;
-        tracing::info!(name: event::REBALANCE, target: TARGET, %group, %worker, members, "the set of workers has changed");
+        tracing::info!(name: event::REBALANCE, target: TARGET, %group, %worker, workers, "the set of workers has changed");
         self.telemetry.events.publish(|| Event::Rebalanced {
             group: group.clone(),
             worker: worker.clone(),
-            members,
+            workers,
         });
     }
 

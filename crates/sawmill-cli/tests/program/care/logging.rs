@@ -157,14 +157,14 @@ fn how_much_is_told_is_a_setting() {
     let said = drain(&["--quiet"]);
     assert!(said.contains("WARN  dead letter") && !said.contains("INFO"), "{said}");
     let said = drain(&["--log-level", "debug"]);
-    assert!(said.contains("DEBUG grabbed"), "{said}");
+    assert!(said.contains("DEBUG claimed"), "{said}");
     place.write("sawmill.toml", "log-level = 'error'");
     assert_eq!(drain(&["--config", "sawmill.toml"]), "");
 
     library.push("t", "x");
     let mut command = place.command(["work", "t", "--drain", "--", "true"]);
     let ended = Running::start(command.env("SAWMILL_LOG", "debug")).wait();
-    assert!(ended.stderr.contains("DEBUG grabbed"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("DEBUG claimed"), "{}", ended.stderr);
     place.run(&["topic", "list", "--log-level", "loud"]).fails(2, &["loud", "debug"]);
     let ended = place.run(&["topic", "list"]);
     assert_eq!(ended.stderr, "", "commands for people tell only what is wrong");
@@ -194,11 +194,11 @@ fn q16_rebalances_are_told() {
     let _library = Library::with_topic(&place, "t");
     let work = ["work", "t", "--ttl", "1s", "--", "true"];
     let first = place.start(&work);
-    first.until_said("members=1");
+    first.until_said("workers=1");
     let second = place.start(&work);
     second.until_said("joined the group");
     first.until_said("INFO  the set of workers has changed  group=default worker=worker-");
-    first.until_said("members=2");
+    first.until_said("workers=2");
     second.signal(Signal::KILL);
     first.until_said("a worker was silent for a full TTL and is declared dead");
     first.signal(Signal::INT);

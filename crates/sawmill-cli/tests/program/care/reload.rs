@@ -46,7 +46,7 @@ fn q15_sighup_changes_what_can_be_changed_and_names_the_rest() {
     assert!(place.path("ran").exists());
     let reason = library.dead("t")[0].reason().to_owned();
     assert!(reason.contains("timeout of 5s"), "{reason}");
-    worker.until_said("DEBUG grabbed");
+    worker.until_said("DEBUG claimed");
 
     // Changes that need a restart are reported at every reload.
     let before = worker.stderr().len();

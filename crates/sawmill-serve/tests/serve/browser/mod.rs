@@ -97,9 +97,9 @@ async fn workers_are_shown_with_their_slots_claims_and_beats() {
     page.click("nav a", "Workers").await;
     page.until("find('td[data-name=Worker]', 'pbx') && find('td[data-name=Topics] a', 'emails')").await;
     let cell = |name: &str| format!("document.querySelector('td[data-name=\"{name}\"]').textContent");
-    assert_eq!(page.value(&cell("Slots")).await, "7");
+    assert_eq!(page.value(&cell("Concurrency")).await, "7");
     page.until(&format!("{} === '2'", cell("Claimed"))).await;
-    page.until(&format!("/^[0-9]+ s ago$/.test({})", cell("Last beat"))).await;
+    page.until(&format!("/^[0-9]+ s ago$/.test({})", cell("Last heartbeat"))).await;
     worker.abort().await;
     page.until_shown("There are no workers.").await;
     page.assert_no_complaints().await;
@@ -113,9 +113,9 @@ async fn a_letter_is_dropped_where_it_is_read_once_that_was_said_twice() {
     make_dead(&server, "emails", "no such address").await;
     let dead = async || server.mill.admin().status("emails", "default").await.unwrap().dead;
     let Some(mut page) = Browser::of("dropping a letter", &server).await else { return };
-    page.visit(&format!("#/letter/emails/default/{id}")).await;
+    page.visit(&format!("#/dead/emails/default/{id}")).await;
     page.click("button", "Drop").await;
-    page.until_shown(&format!("Drop letter {id}. This cannot be undone.")).await;
+    page.until_shown(&format!("Drop dead letter {id}. This cannot be undone.")).await;
     page.click("dialog button", "Cancel").await;
     page.until("!document.querySelector('dialog').open").await;
     assert_eq!(dead().await, 1, "nothing is dropped yet");
@@ -148,8 +148,8 @@ async fn a_dead_letter_is_found_looked_at_resent_and_worked() {
     for text in ["no such address", "\"to\": \"bob\"", "lang: en", "once", "Attempt 1"] {
         page.until_shown(text).await;
     }
-    page.click("button", "Resend").await;
-    page.until_shown("Resent.").await;
+    page.click("button", "Retry").await;
+    page.until_shown("Retried.").await;
     page.until("document.querySelectorAll('tbody tr').length === 2 && !shown.includes('bob')").await;
     let (worked, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let (counted, told) = (worked.clone(), seen.clone());
@@ -163,7 +163,7 @@ async fn a_dead_letter_is_found_looked_at_resent_and_worked() {
     server.env.within(crate::support::TIMEOUT, seen.notified()).await.expect("test timed out: it is worked");
     // Dropping the chosen letters needs a confirmation.
     page.click("button", "Drop chosen").await;
-    page.until_shown("Choose letters first.").await;
+    page.until_shown("Choose dead letters first.").await;
     page.click("input", "Choose").await;
     page.click("button", "Drop chosen").await;
     page.until_shown("This cannot be undone.").await;
@@ -230,7 +230,7 @@ async fn q21_what_messages_say_stays_text() {
     let Some(mut page) = Browser::of("markup", &server).await else { return };
     stays_text(&mut page, "topic/emails").await;
     stays_text(&mut page, "dead/emails/default").await;
-    stays_text(&mut page, &format!("letter/emails/default/{id}")).await;
+    stays_text(&mut page, &format!("dead/emails/default/{id}")).await;
     let worker = server.mill.worker("emails").start(|context: Context| async move {
         context.note(MARKUP);
         context.cancelled().await;
@@ -279,9 +279,9 @@ async fn the_keyboard_is_enough() {
     page.tab_to(id.as_str().unwrap()).await;
     page.press("Enter").await;
     page.until_shown("to alice").await;
-    page.tab_to("Resend").await;
+    page.tab_to("Retry").await;
     page.press("Enter").await;
-    page.until_shown("Resent.").await;
+    page.until_shown("Retried.").await;
     page.until("document.querySelectorAll('tbody tr').length === 1 && find('h1', 'Dead letters of')").await;
     // Destructive actions ask first, and the default answer cancels.
     for answer in ["Enter", "Escape"] {
@@ -307,7 +307,7 @@ async fn the_keyboard_is_enough() {
     page.press("Enter").await;
     page.until("shown.includes('There are no dead letters.')").await;
     let worker = server.mill.worker("emails").start(|_: Context| async {}).await.unwrap();
-    until("the resent one is done", async || worker.counts().done == 2).await;
+    until("the retried one is done", async || worker.counts().done == 2).await;
     worker.stop().await;
     page.assert_no_complaints().await;
 }
@@ -321,11 +321,11 @@ async fn q21_the_page_is_for_those_who_have_a_token() {
     let (admin, reader) =
         (server.credential(None, Access::Admin).await, server.credential(None, Access::Read).await);
     let Some(mut page) = Browser::of("the login", &server).await else { return };
-    page.until("document.activeElement.id === 'token'").await;
+    page.until("document.activeElement.id === 'key'").await;
     assert_eq!(page.value("Boolean(find('nav a', ''))").await, false);
-    page.write("sawmill_wrong_token").await;
+    page.write("sawmill_wrong_key").await;
     page.press("Enter").await;
-    page.until_shown("this token is not known, or was revoked").await;
+    page.until_shown("this access key is not known, or was revoked").await;
     let complaints = page.complaints().await;
     assert!(
         complaints.iter().all(|text| text.contains("401")),
@@ -333,18 +333,18 @@ async fn q21_the_page_is_for_those_who_have_a_token() {
     );
     for (credential, may) in [(reader, false), (admin, true)] {
         page.value("(location.hash = '#/')").await;
-        page.value("(document.getElementById('token').value = '', 0)").await;
-        page.click("input", "Token").await;
+        page.value("(document.getElementById('key').value = '', 0)").await;
+        page.click("input", "Access key").await;
         page.write(&credential).await;
         page.click("button", "Log in").await;
         page.until("cell('emails', 'Dead') === '1'").await;
-        assert_eq!(page.value("document.cookie").await, "", "no script can read the token");
+        assert_eq!(page.value("document.cookie").await, "", "no script can read the key");
         page.visit("#/dead/emails/default").await;
         page.until("document.querySelectorAll('tbody tr').length === 1").await;
         assert_eq!(page.value("Boolean(find('button', 'Drop'))").await, may);
         page.click("td[data-name=Id] a", "").await;
         page.until_shown("secret").await;
-        assert_eq!(page.value("Boolean(find('button', 'Resend'))").await, may);
+        assert_eq!(page.value("Boolean(find('button', 'Retry'))").await, may);
         page.click("button", "Log out").await;
         page.until("find('h1', 'Log in') && !find('nav a', '')").await;
         assert!(!page.value("document.body.innerText").await.as_str().unwrap().contains("secret"));
@@ -360,7 +360,7 @@ async fn q21_who_may_only_push_is_told_that_there_is_nothing_to_see() {
     page.value(NOTE_WHAT_IT_BEGINS).await;
     page.write(&credential).await;
     page.press("Enter").await;
-    page.until("find('h1', 'This token is for pushing')").await;
+    page.until("find('h1', 'This access key is for pushing')").await;
     // The page requests nothing that it may not see, and starts nothing that would retry later.
     assert_eq!(page.value("window.begun").await, json!(["api/v1/session", "api/v1/session"]));
     page.assert_no_complaints().await;

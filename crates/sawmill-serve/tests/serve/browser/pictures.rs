@@ -112,7 +112,7 @@ async fn the_page_is_easy_to_read_in_light_and_dark_wide_and_on_a_phone() {
     demo.push_for(if folder.is_some() { 200 } else { 12 }).await;
     let mut letters =
         demo.server.mill.admin().dead_letters("orders", "default").await.unwrap().list(1).await.unwrap();
-    let letter = format!("letter/orders/default/{}", letters.remove(0).id());
+    let letter = format!("dead/orders/default/{}", letters.remove(0).id());
     for (size, width, height) in [("wide", 1100, 480), ("phone", 360, 720)] {
         page.resize(width, height).await;
         for scheme in ["light", "dark"] {
@@ -176,7 +176,7 @@ async fn long_names_and_texts_do_not_widen_the_page() {
         (String::new(), long.clone()),
         (format!("topic/{long}"), "xxxxx".to_owned()),
         (format!("dead/{long}/default"), "an_error".to_owned()),
-        (format!("letter/{long}/default/{id}"), "hhhhh".to_owned()),
+        (format!("dead/{long}/default/{id}"), "hhhhh".to_owned()),
     ] {
         for width in [320, 360, 760, 900, 1100] {
             page.resize(width, 720).await;

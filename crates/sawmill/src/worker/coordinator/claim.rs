@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use sawmill_engine::Result;
 use sawmill_engine::fault;
-use sawmill_engine::model::{Grab, WorkerId};
+use sawmill_engine::model::{NewClaim, WorkerId};
 use sawmill_engine::runtime::Moment;
 use sawmill_engine::storage::{Block, ReadRequest};
 
@@ -137,8 +137,8 @@ impl Claiming {
             let Some((expect, mut state)) = cache.shards[index].known.take() else { continue };
             let reports = add_reports(cache, &mut state, index, me);
             let count = block.messages.len() as u32;
-            let grab = Grab { span: block.span.clone(), end: block.end.clone(), count };
-            let Ok(token) = state.grab(me, cache.source(index).rules, &grab) else { continue };
+            let new = NewClaim { span: block.span.clone(), end: block.end.clone(), count };
+            let Ok(token) = state.claim_block(me, cache.source(index).rules, &new) else { continue };
             let key = cache.source(index).key.clone();
             let change = ShardChange { key, expect, state, gains: vec![token], worker: me.clone() };
             changes.push((index, change, token, reports, block));

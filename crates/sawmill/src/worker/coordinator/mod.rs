@@ -297,7 +297,7 @@ impl Coordinator {
         }
         self.cache.shards.iter().zip(&self.shared.sources).any(|(shard, source)| {
             let rules = source.rules;
-            shard.preferred && shard.known.as_ref().is_some_and(|(_, state)| !state.may_grab(me, rules))
+            shard.preferred && shard.known.as_ref().is_some_and(|(_, state)| !state.may_claim(me, rules))
         })
     }
 }

@@ -116,7 +116,7 @@ impl ShardCache {
         }
         let Some(me) = &self.me else { return false };
         let held_by_another =
-            shard.known.as_ref().is_some_and(|(_, state)| !state.may_grab(me, source.rules));
+            shard.known.as_ref().is_some_and(|(_, state)| !state.may_claim(me, source.rules));
         // Claims that are being given back come before newer messages, even if the ring has given the shard
         // back meanwhile.
         shard.preferred && !held_by_another && !self.shared.inflight().is_closing(index)

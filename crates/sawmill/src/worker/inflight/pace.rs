@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn large_messages_are_grabbed_a_few_at_a_time() {
+    fn large_messages_are_claimed_a_few_at_a_time() {
         let mut pace = Pace::new(1000);
         pace.record(Duration::from_nanos(1));
         pace.weigh(10, 10 << 20);

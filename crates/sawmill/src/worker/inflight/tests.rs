@@ -400,7 +400,7 @@ fn f3_room_is_what_free_slots_can_take() {
 }
 
 #[test]
-fn an_ordered_worker_grabs_more_each_time_while_a_line_grows() {
+fn an_ordered_worker_claims_more_each_time_while_a_line_grows() {
     let mut inflight = inflight_with(
         InFlightLimits {
             slots: 1,
@@ -596,7 +596,7 @@ fn q24_a_task_is_wanted_for_each_batch_that_is_ready() {
 }
 
 #[test]
-fn g17_only_what_somebody_asks_for_is_grabbed() {
+fn g17_only_what_somebody_asks_for_is_claimed() {
     let mut inflight = inflight(4);
     inflight.pulls = Some(0);
     assert_eq!(inflight.capacity(0, at(1)), 0);

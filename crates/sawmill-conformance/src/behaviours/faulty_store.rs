@@ -1,4 +1,4 @@
-//! A tap on the two seams of a real store, with switches that cut it off, counters, and a record of writes.
+//! The two seams of a real store, within a layer that can cut it off, counts calls, and records writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,9 +16,9 @@ use sawmill::{Error, ErrorKind, Message, MessageId, Result, Sawmill, Timestamp, 
 use super::place::Seams;
 use super::support::eventually;
 
-/// A store with a tap. Clones share it.
+/// A real store that a test can cut off and observe. Clones share it.
 #[derive(Clone)]
-pub struct Tap {
+pub struct FaultyStore {
     store: Seams,
     shared: Arc<Shared>,
 }
@@ -39,12 +39,12 @@ struct Shared {
 /// Inspects a write that is about to be sent, and may commit one of its own first.
 type Rival = Box<dyn FnMut(&Write) -> Option<Write> + Send>;
 
-impl Tap {
+impl FaultyStore {
     pub fn new(store: Seams) -> Self {
         Self { store, shared: Arc::default() }
     }
 
-    /// Returns the library on top of the tap.
+    /// Returns the library on top of this store.
     pub fn mill(&self) -> Sawmill {
         self.mill_in(Env::system())
     }
@@ -96,7 +96,7 @@ impl Tap {
         self.shared.lists.lock().unwrap().iter().filter(|list| list.as_str().starts_with(&shards)).count()
     }
 
-    /// Waits until the only worker behind this tap has listed the shards three more times. Each list sees the
+    /// Waits until the only worker on this store has listed the shards three more times. Each list sees the
     /// current state, and when the third begins, the worker has finished its reactions to the first two.
     /// Anything it has not done by then, it does not do.
     pub async fn looks_again(&self, topic: &Topic) {
@@ -141,10 +141,10 @@ impl Tap {
     }
 }
 
-/// Returns all states of a shard's entry, in order, as written through any of these taps.
-pub fn history(taps: &[&Tap], key: &EntryKey) -> Vec<ShardState> {
+/// Returns all states of a shard's entry, in order, as written through any of these stores.
+pub fn history(stores: &[&FaultyStore], key: &EntryKey) -> Vec<ShardState> {
     let mut states: BTreeMap<Version, ShardState> = BTreeMap::new();
-    for (write, commit) in taps.iter().flat_map(|tap| tap.writes(key)) {
+    for (write, commit) in stores.iter().flat_map(|faulty| faulty.writes(key)) {
         if let (Some(value), Commit::Done(version)) = (write.value, commit) {
             states.insert(version, ShardState::decode(key, &value).unwrap());
         }
@@ -153,7 +153,7 @@ pub fn history(taps: &[&Tap], key: &EntryKey) -> Vec<ShardState> {
 }
 
 #[async_trait]
-impl Log for Tap {
+impl Log for FaultyStore {
     fn capabilities(&self) -> Capabilities {
         self.store.log.capabilities()
     }
@@ -213,7 +213,7 @@ impl Log for Tap {
 }
 
 #[async_trait]
-impl Ledger for Tap {
+impl Ledger for FaultyStore {
     async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
         self.ledger()?.ledger.get(key).await
     }

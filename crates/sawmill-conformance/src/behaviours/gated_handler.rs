@@ -16,7 +16,7 @@ const ALL: usize = 1 << 24;
 
 /// Records the runs of the handlers of one or more workers. Clones share it.
 #[derive(Clone)]
-pub struct Desk {
+pub struct GatedHandler {
     runs: Arc<Mutex<Vec<Run>>>,
     started: watch::Sender<usize>,
     ended: watch::Sender<usize>,
@@ -43,15 +43,15 @@ impl Run {
     }
 }
 
-impl Desk {
-    /// Makes a desk whose handlers end at once.
+impl GatedHandler {
+    /// Makes a handler that ends at once.
     pub fn open() -> Self {
-        let desk = Self::closed();
-        desk.release_all();
-        desk
+        let gated = Self::closed();
+        gated.release_all();
+        gated
     }
 
-    /// Makes a desk whose handlers end when released.
+    /// Makes a handler that ends when released.
     pub fn closed() -> Self {
         Self {
             runs: Arc::default(),
@@ -81,9 +81,9 @@ impl Desk {
         worker: &str,
         says: impl Fn(&Context) -> Outcome + Send + Sync + 'static,
     ) -> impl Handler {
-        let (desk, worker, says) = (self.clone(), worker.to_owned(), Arc::new(says));
+        let (gated, worker, says) = (self.clone(), worker.to_owned(), Arc::new(says));
         let handler = move |context: Context| {
-            let (desk, says) = (desk.clone(), says.clone());
+            let (gated, says) = (gated.clone(), says.clone());
             let run = Run {
                 worker: worker.clone(),
                 context: context.clone(),
@@ -91,18 +91,18 @@ impl Desk {
                 ended_after: None,
             };
             let index = {
-                let mut runs = desk.runs.lock().unwrap();
+                let mut runs = gated.runs.lock().unwrap();
                 runs.push(run);
                 runs.len() - 1
             };
-            desk.started.send_modify(|started| *started += 1);
+            gated.started.send_modify(|started| *started += 1);
             async move {
-                desk.gate.acquire().await.unwrap().forget();
+                gated.gate.acquire().await.unwrap().forget();
                 {
-                    let mut runs = desk.runs.lock().unwrap();
+                    let mut runs = gated.runs.lock().unwrap();
                     runs[index].ended_after = Some(runs.len());
                 }
-                desk.ended.send_modify(|ended| *ended += 1);
+                gated.ended.send_modify(|ended| *ended += 1);
                 says(&context)
             }
         };

@@ -42,7 +42,7 @@ fn block_on(test: impl Future<Output = ()>) {
 }
 
 /// A store, a folder with records, and the children that work on it. Dropping it removes all of them.
-pub struct Crew {
+pub struct ChildProcesses {
     children: Vec<ChildProcess>,
     folder: TempDir,
     place: Place,
@@ -71,7 +71,7 @@ impl Drop for ChildProcess {
     }
 }
 
-impl Crew {
+impl ChildProcesses {
     pub fn new(on: Subject) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let record = Record::open(folder.path(), "test");
