@@ -36,9 +36,11 @@ impl WorkerBuilder {
                 Write { key: key.clone(), expect: entry.map(|entry| entry.version), value: Some(value) };
             match ledger.commit(write).await? {
                 Commit::Done(_) => return Ok(()),
-                // Another worker was faster, or the outcome is unknown: read again.
-                Commit::Conflict | Commit::Unknown => backoff.pause().await?,
+                // Another worker was faster: read again.
+                Commit::Conflict => {}
+                Commit::Unknown => backoff.doubt(),
             }
+            backoff.pause().await?;
         }
     }
 

@@ -6,7 +6,7 @@ use sawmill_engine::model::WorkerId;
 use super::report::{report, write_reports};
 use super::settle::append_lane_copies;
 use super::shard_cache::ShardCache;
-use super::{LINGER, PROGRESS, SHORT_LINGER};
+use super::{PROGRESS, SHORT_LINGER};
 use crate::worker::journal::Journal;
 
 /// Waits for running handlers, gives back messages that were not started, and reports both to the ledger.
@@ -40,7 +40,8 @@ async fn report_while_leaving(cache: &mut ShardCache) -> Result<()> {
     append_lane_copies(&cache.shared).await?;
     let me = cache.shared.inflight().me().cloned();
     match me.filter(|me| cache.me.as_ref() == Some(me)) {
-        Some(me) => report(cache, &me, LINGER).await,
+        // A stop is waited for.
+        Some(me) => report(cache, &me, SHORT_LINGER).await,
         None => Ok(()),
     }
 }

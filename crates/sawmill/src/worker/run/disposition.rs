@@ -22,7 +22,8 @@ pub(super) fn conclude(shared: &Shared, start: &Start, end: HandlerEnd, span: &H
     disposition
 }
 
-fn disposition_of(shared: &Shared, start: &Start, end: HandlerEnd) -> Disposition {
+/// Decides what follows from how a handler ended.
+pub(super) fn disposition_of(shared: &Shared, start: &Start, end: HandlerEnd) -> Disposition {
     shared.site.notes.ended(&start.held.message);
     let once = shared.builder.delivery == Delivery::AtMostOnce;
     let ordered = shared.builder.ordered;
@@ -81,12 +82,7 @@ fn disposition_of(shared: &Shared, start: &Start, end: HandlerEnd) -> Dispositio
 }
 
 /// Decides what follows when an attempt has failed. `after` is the wait that the handler asked for.
-pub(super) fn after_failure(
-    shared: &Shared,
-    start: &Start,
-    error: String,
-    after: Option<Duration>,
-) -> Disposition {
+fn after_failure(shared: &Shared, start: &Start, error: String, after: Option<Duration>) -> Disposition {
     let (held, ordered) = (&start.held, shared.builder.ordered);
     shared.counts().failed += 1;
     let failure = failure(shared, start, &error);
