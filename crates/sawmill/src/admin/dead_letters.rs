@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use sawmill_engine::fault;
 use sawmill_engine::model::{
-    Fate, GroupName, Lane, Message, MessageId, NewClaim, Progress, Report, Rules, ShardState, Topic, WorkerId,
+    Fate, GroupName, Lane, Message, MessageId, NewClaim, Progress, Report, Rules, ShardState, Token, Topic,
+    WorkerId,
 };
 use sawmill_engine::storage::{Block, Commit, EntryKey, Position, ReadRequest, Record, Version};
 use sawmill_engine::{Error, ErrorKind, Result};
@@ -160,9 +161,15 @@ impl DeadLetters {
         let wanted = |message: &Message| ids.as_ref().is_none_or(|ids| ids.contains(&message.origin()));
         self.claim_all().await?;
         let mut decided = 0;
+        let mut in_doubt: Option<InDoubt> = None;
         loop {
             let (version, mut state) = self.state().await?;
-            let mut settled = Vec::new();
+            if let Some(tried) = in_doubt.take_if(|tried| tried.expected != version)
+                && is_decided(&state, tried.letter)
+            {
+                decided += tried.count;
+            }
+            let mut settled: Vec<(Token, Progress)> = Vec::new();
             for claim in &state.claims {
                 let messages = self.store.log().reread(&self.dead, 0, &claim.span).await?;
                 let open = (0..).zip(messages).filter(|(index, _)| !claim.done.contains(*index));
@@ -180,14 +187,23 @@ impl DeadLetters {
             }
             let resends = decision == Decision::Resend && !fault!(ResendDrops);
             let fate = if resends { Fate::Retried } else { Fate::Dropped };
+            let count = count as usize;
+            let first = settled.iter().find_map(|(token, indexes)| Some((*token, indexes.iter().next()?)));
             for (token, indexes) in settled.into_iter().filter(|(_, indexes)| !indexes.is_empty()) {
                 let report = Report { token, fates: [(fate, indexes)].into(), ..Report::default() };
                 // The claim is in the state just read, and is owned by the operators: settling it cannot be
                 // refused.
                 let _ = state.settle(&operator_id(), &report);
             }
-            if self.commit(version, state).await? {
-                decided += count as usize;
+            match self.commit(version, state).await? {
+                Commit::Done(_) => {
+                    decided += count;
+                    in_doubt = None;
+                }
+                Commit::Unknown => {
+                    in_doubt = first.map(|letter| InDoubt { expected: version, letter, count });
+                }
+                Commit::Conflict => {}
             }
         }
     }
@@ -253,10 +269,9 @@ impl DeadLetters {
         Ok(found.map_or_else(Default::default, |(version, state)| (Some(version), state)))
     }
 
-    /// Returns true if the state was written. If not, or if the outcome is unknown, the caller reads it
-    /// again.
-    async fn commit(&self, expect: Option<Version>, mut state: ShardState) -> Result<bool> {
-        Ok(matches!(self.cell()?.replace(expect, &mut state).await?, Commit::Done(_)))
+    /// Writes the state once. Unless that is done, the caller reads it again.
+    async fn commit(&self, expect: Option<Version>, mut state: ShardState) -> Result<Commit> {
+        self.cell()?.replace(expect, &mut state).await
     }
 
     fn no_such_letter(&self, id: MessageId) -> Error {
@@ -273,6 +288,21 @@ enum Decision {
     Drop,
 }
 
+/// A commit with an unknown outcome. It has taken effect if the version has moved and its letters are decided on.
+struct InDoubt {
+    expected: Option<Version>,
+    /// One of the letters, by its claim and index.
+    letter: (Token, u32),
+    /// The number of letters.
+    count: usize,
+}
+
+/// Returns whether a letter that was open in this claim has been decided on.
+fn is_decided(state: &ShardState, (token, index): (Token, u32)) -> bool {
+    let claim = state.claims.iter().find(|claim| claim.token == token);
+    claim.is_none_or(|claim| claim.done.contains(index))
+}
+
 /// The owner of claims on dead letters. It has no member entry: nobody else reads this lane in this group.
 fn operator_id() -> WorkerId {
     WorkerId::new("people")
@@ -280,9 +310,12 @@ fn operator_id() -> WorkerId {
 
 #[cfg(test)]
 mod tests {
+    use sawmill_engine::runtime::Env;
+    use sawmill_engine::storage::Memory;
+
     use super::*;
-    use crate::Sawmill;
-    use crate::handler::{Context, Outcome};
+    use crate::store::faulty_ledger::{Fault, FaultyLedger};
+    use crate::{Context, Outcome, RetryPolicy, Sawmill};
 
     #[tokio::test]
     async fn no_more_letters_are_looked_at_than_it_takes() {
@@ -316,5 +349,26 @@ mod tests {
         let some_are_gone = DeadLetterSelection::Ids(vec![ids[1], ids[0]]);
         assert_eq!(letters.retry(some_are_gone).await.unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(first_ids(1).await, ids[1..2]);
+    }
+
+    /// Both commits of a decision, the claim and its end, take effect and are not answered.
+    #[tokio::test]
+    async fn decisions_count_though_the_store_does_not_answer() {
+        let ledger = Arc::new(FaultyLedger::default());
+        let mill = Sawmill::from_parts(Arc::new(Memory::new()), ledger.clone(), Env::system());
+        mill.create_topic("orders").await.unwrap();
+        mill.push_many("orders", ["one", "two", "three"]).await.unwrap();
+        let worker = mill.worker("orders").retry(RetryPolicy::none());
+        let worker = worker.start(|_: Context| async { Outcome::Dead("no".into()) }).await.unwrap();
+        worker.drained().await;
+        worker.stop().await;
+        let letters = mill.admin().dead_letters("orders", "default").await.unwrap();
+        let first = letters.list(1).await.unwrap()[0].id();
+        ledger.meet([Fault::Unanswered, Fault::Unanswered]);
+        assert_eq!(letters.retry(DeadLetterSelection::Ids(vec![first])).await.unwrap(), 1);
+        ledger.meet([Fault::Lost, Fault::Unanswered]);
+        assert_eq!(letters.drop(DeadLetterSelection::All).await.unwrap(), 2);
+        let status = mill.admin().status("orders", "default").await.unwrap();
+        assert_eq!((status.dead, status.dropped, status.retrying), (0, 2, 1));
     }
 }

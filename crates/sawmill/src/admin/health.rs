@@ -59,7 +59,7 @@ impl Rates {
     }
 }
 
-/// Whether a group keeps up.
+/// The verdict on a group: how well it keeps up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Verdict {
     /// There is nothing to do.

@@ -72,15 +72,10 @@ impl Admin<'_> {
             let key = EntryKey::shard(&topic, &group, shard);
             let moved =
                 change_shard(self.store, key, |state| state.seek(place.clone()), |state| state.pass).await;
-            moved.map_err(|error| {
-                let what = format!(
-                    "{shard} of {} shards were moved, and the others not: replay again",
-                    topic.shards
-                );
-                Error::new(error.kind(), what).caused_by(error)
-            })?;
+            moved.map_err(|error| interrupted(shard, topic.shards, error))?;
         }
-        unique::release_all(self.store, &topic, &group).await?;
+        let released = unique::release_all(self.store, &topic, &group).await;
+        released.map_err(|error| interrupted(topic.shards, topic.shards, error))?;
         let topic = &topic.name;
         tracing::info!(name: event::REPLAY, target: TARGET, %topic, %group, ?from, "replayed");
         Ok(())
@@ -111,5 +106,31 @@ impl Admin<'_> {
                 Ok(places)
             }
         }
+    }
+}
+
+/// Returns the error of a replay that stopped after so many shards. If none was moved, nothing was changed.
+fn interrupted(moved: u16, shards: u16, error: Error) -> Error {
+    let more = match error.kind() {
+        ErrorKind::Unknown if moved < shards => ", and perhaps one more",
+        _ if moved == 0 => return error,
+        _ => "",
+    };
+    Error::new(error.kind(), format!("{moved} of {shards} shards were moved{more}: replay again"))
+        .caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_replay_says_what_it_has_changed() {
+        let said = |moved, kind| interrupted(moved, 4, Error::new(kind, "because")).to_string();
+        assert_eq!(said(0, ErrorKind::Unavailable), "because");
+        assert_eq!(said(3, ErrorKind::Corrupt), "3 of 4 shards were moved: replay again: because");
+        let unknown = "0 of 4 shards were moved, and perhaps one more: replay again: because";
+        assert_eq!(said(0, ErrorKind::Unknown), unknown);
+        assert_eq!(said(4, ErrorKind::Unknown), "4 of 4 shards were moved: replay again: because");
     }
 }

@@ -271,7 +271,7 @@ impl Admin<'_> {
     }
 }
 
-/// What was found on a group's lanes.
+/// The messages found on a group's lanes.
 #[derive(Default)]
 struct OnLanes {
     /// A copy that is not settled, and the state of the message that follows from it.

@@ -64,7 +64,7 @@ pub struct GroupReport {
     pub workers: u64,
     /// The concurrency of these workers together: how many handlers they can run at once.
     pub concurrency: u64,
-    /// Whether the group is paused.
+    /// True if the group is paused.
     pub paused: bool,
     /// Messages finished between the two snapshots; `None` with one snapshot.
     pub finished_per_second: Option<f64>,

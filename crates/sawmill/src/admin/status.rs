@@ -33,7 +33,7 @@ pub struct GroupStatus {
     pub cancelled: u64,
     /// When the oldest waiting message was pushed.
     pub oldest: Option<Timestamp>,
-    /// Whether the group is [paused](Admin::pause).
+    /// True if the group is [paused](Admin::pause).
     pub paused: bool,
 }
 

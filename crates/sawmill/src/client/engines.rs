@@ -27,19 +27,17 @@ pub(super) fn compiled_in() -> Vec<Arc<dyn Engine>> {
     ]
 }
 
-/// Finds the engine for this URL and opens the store. Of two engines with the same scheme, the later one is
-/// taken.
+/// Finds the engine for this URL and opens the store.
 pub(super) async fn open(
     engines: &[Arc<dyn Engine>],
     url: &str,
     namespace: &Namespace,
 ) -> Result<OpenedStore> {
-    let mut known: Vec<String> = engines.iter().map(|engine| format!("{}:", engine.scheme())).collect();
-    known.dedup();
+    let known: Vec<String> = engines.iter().map(|engine| format!("{}:", engine.scheme())).collect();
     let advice = format!("URLs may begin with {}", known.join(", "));
     let url: StoreUrl = url.parse().map_err(|error| Error::invalid(format!("{error} ({advice})")))?;
     let scheme = url.scheme();
-    match engines.iter().rev().find(|engine| engine.scheme() == scheme) {
+    match engines.iter().find(|engine| engine.scheme() == scheme) {
         Some(engine) => engine.open(&url, namespace).await,
         None if KNOWN.contains(&scheme) => Err(Error::new(
             ErrorKind::Unsupported,

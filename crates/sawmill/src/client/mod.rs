@@ -38,8 +38,9 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Adds an engine, so that its URLs can be opened.
+    /// Adds an engine, so that its URLs can be opened. It replaces the one with the same scheme, if there is one.
     pub fn engine(mut self, engine: impl Engine) -> Self {
+        self.engines.retain(|other| other.scheme() != engine.scheme());
         self.engines.push(Arc::new(engine));
         self
     }

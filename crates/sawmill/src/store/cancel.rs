@@ -90,11 +90,7 @@ pub(crate) async fn cancel(store: &Store, topic: &Topic, id: MessageId) -> Resul
 async fn mark(store: &Store, topic: &Topic, id: MessageId) -> Result<()> {
     let at = store.env().wall();
     let cell = Cell::<Cancellation>::new(store, EntryKey::cancel(topic, id));
-    cell.edit(|there, _| match there {
-        Some(_) => Ok(Edit::Keep(())),
-        None => Ok(Edit::Write(Cancellation { at }, ())),
-    })
-    .await
+    cell.ensure(Cancellation { at }).await
 }
 
 /// Increments the cancellation count of a shard, so that workers read the cancelled messages before their

@@ -82,7 +82,7 @@ impl CellValue for ShardState {
     }
 }
 
-/// What to do with an entry, and the answer to return.
+/// The treatment of an entry, and the answer to return.
 pub(crate) enum Edit<T, R> {
     /// Leave the entry as it is.
     Keep(R),
@@ -159,6 +159,20 @@ impl<'a, T: CellValue> Cell<'a, T> {
         }
     }
 
+    /// Writes the value if there is no entry. An entry that is there stays, whatever it says: it is not decoded.
+    pub(crate) async fn ensure(&self, mut value: T) -> Result<()> {
+        let mut backoff = Backoff::new(self.store.env(), &self.key);
+        while self.store.ledger().get(&self.key).await?.is_none() {
+            match self.replace(None, &mut value).await? {
+                Commit::Done(_) => break,
+                Commit::Conflict => {}
+                Commit::Unknown => backoff.doubt(),
+            }
+            backoff.pause().await?;
+        }
+        Ok(())
+    }
+
     /// Deletes the entry, whatever it says: it is not decoded. True if it was there.
     pub(crate) async fn remove(&self) -> Result<bool> {
         let mut backoff = Backoff::new(self.store.env(), &self.key);
@@ -222,60 +236,21 @@ impl<'a> Backoff<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
-    use async_trait::async_trait;
-    use sawmill_engine::storage::{Ledger, Memory, Notifications};
+    use sawmill_engine::storage::Memory;
 
     use super::*;
-
-    /// What happens to a commit.
-    #[derive(Clone, Copy)]
-    enum Fault {
-        /// It is not written, and has an unknown outcome.
-        Lost,
-        /// Another program changes the entry just before. The commit reports this outcome.
-        Overtaken(Commit),
-    }
-
-    /// A ledger whose next commits meet these faults, the last one first.
-    struct Faulty {
-        memory: Memory,
-        faults: Mutex<Vec<Fault>>,
-    }
-
-    #[async_trait]
-    impl Ledger for Faulty {
-        async fn get(&self, key: &EntryKey) -> Result<Option<Entry>> {
-            self.memory.get(key).await
-        }
-        async fn list(&self, prefix: &EntryKey) -> Result<Vec<Entry>> {
-            self.memory.list(prefix).await
-        }
-        async fn commit(&self, write: Write) -> Result<Commit> {
-            let fault = self.faults.lock().unwrap().pop();
-            match fault {
-                None => self.memory.commit(write).await,
-                Some(Fault::Lost) => Ok(Commit::Unknown),
-                Some(Fault::Overtaken(outcome)) => {
-                    let others = Write { value: Some(encode_json(&Number(100))), ..write };
-                    assert!(matches!(self.memory.commit(others).await?, Commit::Done(_)));
-                    Ok(outcome)
-                }
-            }
-        }
-        fn entry_notifications(&self) -> Notifications {
-            self.memory.entry_notifications()
-        }
-    }
+    use crate::store::faulty_ledger::{Fault, FaultyLedger};
 
     fn store(faults: Vec<Fault>) -> Store {
-        let (log, memory) = (Arc::new(Memory::new()), Memory::new());
+        let (log, ledger) = (Arc::new(Memory::new()), FaultyLedger::default());
+        ledger.meet(faults);
         let kit = crate::testing::TestMill::new();
         let env = kit.store().env().clone();
         // Nobody moves the kit's clock: pauses take no time.
         let env = env.with_clock(NoPauses(sawmill_engine::runtime::SystemClock));
-        Store::new(log, Arc::new(Faulty { memory, faults: Mutex::new(faults) }), env, Vec::new())
+        Store::new(log, Arc::new(ledger), env, Vec::new())
     }
 
     /// A clock whose sleeps are over at once.
@@ -331,7 +306,8 @@ mod tests {
     /// unknown then; the second try has certainly failed.
     #[tokio::test]
     async fn a_try_is_in_doubt_only_while_its_outcome_is_unknown() {
-        let store = store(vec![Fault::Overtaken(Commit::Conflict), Fault::Overtaken(Commit::Unknown)]);
+        let others = |outcome| Fault::Overtaken(encode_json(&Number(100)), outcome);
+        let store = store(vec![others(Commit::Unknown), others(Commit::Conflict)]);
         let mut seen = Vec::new();
         let cell = Cell::<Number>::new(&store, key());
         let edited = cell.edit(|number, in_doubt| {
@@ -343,13 +319,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_entry_that_cannot_be_decoded_can_be_removed() {
+    async fn an_entry_that_cannot_be_decoded_counts_as_present_and_can_be_removed() {
         let store = store(vec![Fault::Lost; 2]);
         let write = Write { key: key(), expect: None, value: Some("{".into()) };
         while store.ledger().commit(write.clone()).await.unwrap() == Commit::Unknown {}
         let cell = Cell::<Number>::new(&store, key());
         assert_eq!(cell.read().await.unwrap_err().kind(), ErrorKind::Corrupt);
+        cell.ensure(Number(1)).await.unwrap();
+        assert_eq!(cell.read().await.unwrap_err().kind(), ErrorKind::Corrupt, "it stays");
         assert!(cell.remove().await.unwrap());
         assert!(!cell.remove().await.unwrap());
+        cell.ensure(Number(1)).await.unwrap();
+        assert_eq!(cell.read().await.unwrap(), Some(Number(1)));
     }
 }

@@ -10,7 +10,7 @@ use sawmill_engine::model::{Topic, TopicName, base_name};
 use sawmill_engine::storage::{EntryKey, Write};
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Edit, Store, json_cell, no_such_topic};
+use super::{Cell, Store, json_cell, no_such_topic};
 
 /// How often to delete the entries of a topic while its workers may still write some.
 const MAX_PASSES: usize = 5;
@@ -53,11 +53,7 @@ fn lanes_of(name: &TopicName, mut topics: Vec<Topic>) -> Vec<Topic> {
 async fn delete_from_log(store: &Store, topics: &[Topic]) -> Result<()> {
     for topic in topics {
         let note = Cell::<Deletion>::new(store, EntryKey::deletion(topic));
-        note.edit(|noted, _| match noted {
-            Some(_) => Ok(Edit::Keep(())),
-            None => Ok(Edit::Write(Deletion {}, ())),
-        })
-        .await?;
+        note.ensure(Deletion {}).await?;
         store.log().delete_topic(topic).await?;
     }
     Ok(())

@@ -110,10 +110,12 @@ impl Store {
                 return Ok(());
             }
             let mut withdrawn = StoredFormat { next: None, ..stored };
-            if let Commit::Done(_) = self.format_cell().replace(expect, &mut withdrawn).await? {
-                return Ok(());
+            match self.format_cell().replace(expect, &mut withdrawn).await? {
+                Commit::Done(_) => return Ok(()),
+                // Another program raised or withdrew it: read again.
+                Commit::Conflict => {}
+                Commit::Unknown => backoff.doubt(),
             }
-            // Another program raised or withdrew it, or the outcome is unknown: read again.
             backoff.pause().await?;
         }
     }

@@ -6,6 +6,8 @@
 pub(crate) mod cancel;
 mod cell;
 pub(crate) mod deletion;
+#[cfg(test)]
+pub(crate) mod faulty_ledger;
 mod format;
 mod liveness;
 pub(crate) mod pause;

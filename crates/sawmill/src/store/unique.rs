@@ -106,7 +106,10 @@ async fn reserve_in(
         match cell.replace(expect, &mut bucket).await? {
             Commit::Done(_) => return Ok(found),
             Commit::Conflict => {}
-            Commit::Unknown => unknown = Some(expect),
+            Commit::Unknown => {
+                unknown = Some(expect);
+                backoff.doubt();
+            }
         }
         backoff.pause().await?;
     }
