@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rdkafka::admin::{
-    AdminClient, AdminOptions, ConfigSource, NewTopic, ResourceSpecifier, TopicReplication,
+    AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier, TopicReplication,
 };
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::FromClientConfig;
@@ -24,6 +24,8 @@ use serde_json::{Value, json};
 const TOPICS: &str = "topics.jsonl";
 const RECORDS: &str = "records.jsonl";
 const PATIENCE: Duration = Duration::from_secs(60);
+const REPLICATION: TopicReplication<'static> = TopicReplication::Fixed(1);
+const TIME: &str = "message.timestamp.type";
 
 struct Broker(Server);
 
@@ -41,6 +43,10 @@ impl Broker {
             metadata.topics().iter().map(|topic| (topic.name().to_owned(), topic.partitions().len()));
         topics.filter(|(name, _)| !name.starts_with("__")).collect()
     }
+}
+
+fn name(topic: &Value) -> &str {
+    topic["topic"].as_str().unwrap()
 }
 
 /// Returns the records of a partition as lines.
@@ -105,13 +111,13 @@ impl Recorded for Broker {
     }
     async fn load(&self, folder: &Path) {
         let admin: AdminClient<DefaultClientContext> = self.client();
-        for line in lines(folder, TOPICS) {
-            let (name, partitions) = (line["topic"].as_str().unwrap(), line["partitions"].as_i64().unwrap());
-            let mut topic = NewTopic::new(name, partitions as i32, TopicReplication::Fixed(1));
-            for (key, value) in line["config"].as_object().unwrap() {
-                topic = topic.set(key, value.as_str().unwrap());
-            }
-            admin.create_topics([&topic], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+        let topics = lines(folder, TOPICS);
+        let options = AdminOptions::new();
+        for topic in &topics {
+            // While it is loaded, records keep their time, also where the broker sets it later.
+            let new = NewTopic::new(name(topic), topic["partitions"].as_i64().unwrap() as i32, REPLICATION);
+            let new = new.set(TIME, "CreateTime");
+            admin.create_topics([&new], &options).await.unwrap().remove(0).unwrap();
         }
         let producer: FutureProducer = self.client();
         let bytes = |value: &Value| value.as_str().map(from_hex);
@@ -131,6 +137,13 @@ impl Recorded for Broker {
                 headers: Some(headers),
             };
             producer.send(record, PATIENCE).await.unwrap();
+        }
+        for topic in &topics {
+            let mut config = AlterConfig::new(ResourceSpecifier::Topic(name(topic)));
+            for (key, value) in topic["config"].as_object().unwrap() {
+                config = config.set(key, value.as_str().unwrap());
+            }
+            admin.alter_configs([&config], &options).await.unwrap().remove(0).unwrap();
         }
     }
 }
