@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::run::say;
 
-/// What a part may use of the others.
+/// The paths that a part must not use.
 struct Rule {
     /// A folder or a file of sources.
     part: &'static str,

@@ -46,7 +46,7 @@ pub(crate) fn check() -> Result<(), String> {
     }
 }
 
-/// What is wrong with a package; `None` if nothing is.
+/// Returns the problem of a package; `None` if there is none.
 fn fault(package: &Value, fit: &[&str]) -> Option<String> {
     let text = |field: &str| package[field].as_str().unwrap_or_default();
     let name = format!("{} {}", text("name"), text("version"));

@@ -26,7 +26,7 @@ pub(crate) struct Address {
     pub(crate) topic_defaults: TopicDefaults,
 }
 
-/// Whether the connections to the nodes are encrypted.
+/// The encryption of the connections to the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Security {
     None,
@@ -96,7 +96,7 @@ impl Address {
         Ok(address)
     }
 
-    /// Whether reads, writes or transactions wait for the replicas of one datacenter only.
+    /// Returns whether reads, writes or transactions wait for the replicas of one datacenter only.
     pub(crate) fn is_local(&self) -> bool {
         self.consistency == Consistency::LocalQuorum || self.serial == SerialConsistency::LocalSerial
     }

@@ -11,7 +11,8 @@ impl Cassandra {
         let mut findings = Vec::new();
         // ScyllaDB has no such table; this check is then omitted.
         let setting = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
-        let settings = self.link().query(setting).await.and_then(crate::link::Answer::rows::<(String,)>);
+        let settings =
+            self.link().query(setting).await.and_then(crate::connection::link::Answer::rows::<(String,)>);
         let is_periodic = settings.is_ok_and(|rows| rows.iter().any(|(value,)| value == "periodic"));
         if is_periodic && !self.link().replicated {
             findings.push(Finding::new(
@@ -23,7 +24,7 @@ impl Cassandra {
         }
         let before = self.env().wall();
         let clock = self.link().query("SELECT toUnixTimestamp(now()) FROM system.local").await;
-        let clock: Vec<(i64,)> = read(clock.and_then(crate::link::Answer::rows))?;
+        let clock: Vec<(i64,)> = read(clock.and_then(crate::connection::link::Answer::rows))?;
         let between = (before, self.env().wall());
         let clock =
             clock.first().and_then(|(millis,)| u64::try_from(*millis).ok()).map(Timestamp::from_millis);

@@ -95,7 +95,7 @@ pub(crate) fn of_transaction(error: ExecutionError) -> Failure {
     }
 }
 
-/// Whether the connection broke before the answer arrived.
+/// Returns whether the connection broke before the answer arrived.
 pub(crate) fn is_cut(error: &ExecutionError) -> bool {
     matches!(error, ExecutionError::LastAttemptError(RequestAttemptError::BrokenConnectionError(_)))
 }

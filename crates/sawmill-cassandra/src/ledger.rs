@@ -12,8 +12,8 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use sawmill_engine::Result;
 use sawmill_engine::storage::{Commit, Entry, EntryKey, Finding, Ledger, Notifications, Version, Write};
 
+use crate::connection::link::Answer;
 use crate::error::{Failure, corrupt, of_read};
-use crate::link::Answer;
 use crate::store::{Cassandra, read};
 
 /// How many entries are read concurrently.

@@ -48,29 +48,13 @@
 //! datacenter is used, even if none of that one answers. Set the same datacenter in every URL.
 
 mod address;
-mod append;
 mod checkup;
+mod connection;
 mod error;
-mod ids;
 mod ledger;
-mod link;
 mod log;
-mod pack;
-mod promote;
-mod queries;
-mod read;
-mod remote_notifier;
-mod row;
-mod scan;
 mod schema;
-mod seal;
-mod segment;
-mod skew;
-mod stamp;
 mod store;
-mod tail;
-mod tls;
-mod topics;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::address::{Address, Replication};
+use crate::connection::link::query;
 use crate::error::Failure;
-use crate::link::query;
 use scylla::client::session::Session;
 
 /// The oldest Cassandra that is supported.

@@ -10,14 +10,14 @@ use sawmill_engine::{Error, Result};
 use tokio::sync::Mutex;
 
 use crate::address::{Address, TopicDefaults};
+use crate::connection::link::Link;
+use crate::connection::remote_notifier::{self, RemoteNotifier};
+use crate::connection::skew;
 use crate::error::{Failure, of_read};
-use crate::link::Link;
-use crate::remote_notifier::{self, RemoteNotifier};
-use crate::row::Kind;
-use crate::skew;
-use crate::stamp::Stamps;
-use crate::tail::Tail;
-use crate::topics::Shape;
+use crate::log::row::Kind;
+use crate::log::stamp::Stamps;
+use crate::log::tail::Tail;
+use crate::log::topics::Shape;
 
 /// The ends of shards, by topic and shard.
 type Tails = HashMap<(String, u16), Arc<Mutex<Tail>>>;
@@ -123,7 +123,7 @@ impl Cassandra {
 
     /// The wall clock, in milliseconds.
     pub(crate) fn wall(&self) -> i64 {
-        crate::row::from_time(self.open.env.wall())
+        crate::log::row::from_time(self.open.env.wall())
     }
 
     pub(crate) fn shapes(&self) -> MutexGuard<'_, HashMap<String, Arc<Shape>>> {

@@ -6,17 +6,17 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
 
 #[cfg(feature = "deliver")]
-use crate::deliver;
-use crate::failure::Failure;
-use crate::log::LogLevel;
+use crate::commands::deliver;
 #[cfg(feature = "kafka")]
-use crate::pool;
-use crate::{
+use crate::commands::pool;
+use crate::commands::{
     bench, cancel, cron, dead, demo, doctor, manual, migrate, pause, peek, push, replay, show, status, topic,
     trim, work, workers,
 };
 #[cfg(feature = "serve")]
-use crate::{key, serve};
+use crate::commands::{key, serve};
+use crate::failure::Failure;
+use crate::terminal::log::LogLevel;
 
 /// A durable work queue that runs on the storage you already have.
 #[derive(Debug, Parser)]

@@ -3,8 +3,8 @@
 use clap::Args;
 use sawmill::Sawmill;
 
+use crate::commands::topic;
 use crate::failure::Failure;
-use crate::topic;
 
 /// The name of the group if none is given.
 pub(crate) const DEFAULT: &str = "default";

@@ -6,7 +6,7 @@ use sawmill::engine::model::Failure;
 use sawmill::{Message, Timestamp};
 use serde::Serialize;
 
-use crate::text::{self, text_or_base64};
+use crate::terminal::text::{self, text_or_base64};
 
 /// The fields that every command prints for a message.
 #[derive(Debug, Serialize)]

@@ -7,9 +7,9 @@ use sawmill::{Sawmill, Timestamp};
 use crate::cli::Globals;
 use crate::engines;
 use crate::failure::Failure;
-use crate::log::{Log, LogLevel};
-use crate::output::{Output, note};
 use crate::settings::{File, StoreSettings};
+use crate::terminal::log::{Log, LogLevel};
+use crate::terminal::output::{Output, note};
 
 pub(crate) struct Session {
     pub(crate) globals: Globals,

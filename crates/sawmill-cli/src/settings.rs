@@ -5,9 +5,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::cli::Globals;
+use crate::commands::work;
 use crate::failure::Failure;
-use crate::log::LogLevel;
-use crate::work;
+use crate::terminal::log::LogLevel;
 
 /// The store that is used if none is given.
 const DEFAULT_STORE: &str = "sqlite:sawmill.db";
@@ -24,7 +24,7 @@ pub(crate) struct File {
     pub(crate) work: work::Settings,
     #[cfg(feature = "serve")]
     #[serde(default)]
-    pub(crate) serve: crate::serve::Settings,
+    pub(crate) serve: crate::commands::serve::Settings,
     /// The file as parsed, before its values are interpreted.
     #[serde(skip)]
     pub(crate) raw: toml::Table,

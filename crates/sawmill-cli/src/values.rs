@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::text;
+use crate::terminal::text;
 
 /// A duration: `30s`, `1h30m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

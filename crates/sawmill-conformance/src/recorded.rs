@@ -30,7 +30,7 @@ use crate::waits::timeout_message;
 
 /// Names the program that fills a new recording.
 const VARIABLE: &str = "SAWMILL_RECORD";
-/// What the older program said about the groups, and about the messages.
+/// The older program's account of the groups, and of the messages.
 const STATUS: &str = "status.jsonl";
 const PUSHED: &str = "pushed.jsonl";
 
@@ -213,7 +213,7 @@ impl Loaded {
         }
     }
 
-    /// What operators have entered is there: pauses, schedules, keys, deletions.
+    /// Operators' entries are there: schedules, access keys, deletions.
     async fn check_operators_entries(&self) {
         let admin = self.mill.admin();
         let topics = admin.topics().await.unwrap();

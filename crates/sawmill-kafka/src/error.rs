@@ -66,7 +66,7 @@ pub(crate) fn explain_code(code: Code, said: &str) -> Error {
     Error::new(kind, format!("{what} ({said})"))
 }
 
-/// Whether a record that failed with this code is certainly not in the log.
+/// Returns whether a record that failed with this code is certainly not in the log.
 pub(crate) fn is_not_written(code: Code) -> bool {
     matches!(
         code,
@@ -85,7 +85,7 @@ pub(crate) fn is_not_written(code: Code) -> bool {
     )
 }
 
-/// Whether a connection error persists until somebody changes the configuration.
+/// Returns whether a connection error persists until somebody changes the configuration.
 pub(crate) fn is_permanent(code: Code) -> bool {
     matches!(
         code,
@@ -93,7 +93,7 @@ pub(crate) fn is_permanent(code: Code) -> bool {
     )
 }
 
-/// Whether a partition currently has no leader.
+/// Returns whether a partition currently has no leader.
 pub(crate) fn is_leaderless(code: Code) -> bool {
     matches!(
         code,
@@ -105,7 +105,7 @@ pub(crate) fn is_leaderless(code: Code) -> bool {
     )
 }
 
-/// Whether a partition or its topic was reported as unknown. New clients and busy brokers sometimes report
+/// Returns whether a partition or its topic was reported as unknown. New clients and busy brokers sometimes report
 /// this of a topic that exists.
 pub(crate) fn is_unknown(code: Code) -> bool {
     matches!(code, Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition)

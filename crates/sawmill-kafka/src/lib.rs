@@ -36,26 +36,12 @@
 //! acknowledged messages of such a topic. The brokers' clocks are not checked.
 
 mod address;
-mod aside;
+mod brokers;
 mod checkup;
-mod cluster;
-mod coordination;
 mod error;
-mod fetch;
 mod ledger;
 mod log;
-#[cfg(test)]
-mod model_tests;
-mod murmur;
-mod open_topic;
-mod promote;
-mod record;
-mod rules;
-mod scan;
-mod send;
 mod store;
-mod tail;
-mod topics;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +50,7 @@ use async_trait::async_trait;
 use sawmill_engine::Result;
 use sawmill_engine::storage::{Capabilities, Engine, Namespace, OpenedStore, StoreUrl};
 
-pub use murmur::partition_of;
+pub use log::murmur::partition_of;
 pub use store::Kafka;
 
 const CAPABILITIES: Capabilities = Capabilities {

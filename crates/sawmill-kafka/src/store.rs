@@ -8,12 +8,12 @@ use sawmill_engine::runtime::Env;
 use sawmill_engine::storage::{Namespace, Notifier, StoreUrl};
 
 use crate::address::Address;
-use crate::cluster::Cluster;
-use crate::coordination::Coordination;
-use crate::open_topic::OpenTopic;
-use crate::promote::PromotionLocks;
-use crate::scan::Scanner;
-use crate::send::RecordSender;
+use crate::brokers::cluster::Cluster;
+use crate::brokers::send::RecordSender;
+use crate::ledger::coordination::Coordination;
+use crate::log::open_topic::OpenTopic;
+use crate::log::promote::PromotionLocks;
+use crate::log::scan::Scanner;
 
 /// How long a message may wait for others, to be sent in one batch.
 const LINGER_MS: &str = "1";

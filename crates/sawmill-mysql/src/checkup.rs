@@ -7,10 +7,10 @@ use sawmill_engine::runtime::Timestamp;
 use sawmill_engine::storage::Finding;
 
 use crate::Mysql;
-use crate::connections::Connection;
+use crate::connection::connections::Connection;
+use crate::connection::sql::Sql;
 use crate::error::{Failure, code};
-use crate::row::{field, only};
-use crate::sql::Sql;
+use crate::log::row::{field, only};
 
 impl Mysql {
     pub(crate) async fn findings(&self, patience: Duration) -> Result<Vec<Finding>> {

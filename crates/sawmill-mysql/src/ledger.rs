@@ -8,11 +8,11 @@ use sawmill_engine::storage::{Commit, Entry, EntryKey, Finding, Ledger, Notifica
 use sawmill_engine::{ErrorKind, Result};
 
 use crate::Mysql;
-use crate::connections::Connection;
+use crate::connection::connections::Connection;
+use crate::connection::sql::Sql;
 use crate::error::{Failure, code, corrupt};
-use crate::row::{field, only};
+use crate::log::row::{field, only};
 use crate::schema::Tables;
-use crate::sql::Sql;
 
 #[async_trait]
 impl Ledger for Mysql {
@@ -81,7 +81,7 @@ fn entry(mut row: Row) -> Result<Entry, Failure> {
 }
 
 /// Returns the random first version of an entry. A version may be lost in a crash and its entry created
-/// again; the new version must differ from the lost one. See [`incarnation`](crate::incarnation).
+/// again; the new version must differ from the lost one. See [`incarnation`](crate::connection::incarnation).
 fn first_version(random: u64) -> u64 {
     1 + (random & ((1 << 40) - 1))
 }

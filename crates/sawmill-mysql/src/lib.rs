@@ -20,29 +20,17 @@
 //! appears behind a reader's position.
 
 mod address;
-mod append;
 mod checkup;
-mod connections;
-mod counter;
+mod connection;
 mod error;
-mod incarnation;
 mod ledger;
 mod log;
 #[cfg(test)]
 mod migration_tests;
-mod promote;
-mod read;
-mod retry;
-mod row;
 mod schema;
-mod search;
-mod server;
-mod sql;
 #[cfg(test)]
 mod stopped_tests;
 mod store;
-mod topics;
-mod trim;
 mod within;
 
 // Some unit tests use the support module of the integration tests, which names this crate from outside.

@@ -8,11 +8,11 @@
 use sawmill_engine::storage::Namespace;
 use sawmill_engine::{Error, ErrorKind};
 
-use crate::connections::{Connection, Connections};
+use crate::connection::connections::{Connection, Connections};
+use crate::connection::retry::Retry;
+use crate::connection::sql::Sql;
 use crate::error::{Failure, code, corrupt};
-use crate::retry::Retry;
-use crate::row::{field, only};
-use crate::sql::Sql;
+use crate::log::row::{field, only};
 
 /// The quoted names of a namespace's tables.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ fn first(tables: &Tables) -> Vec<String> {
     ]
 }
 
-/// The server's incarnation: see [`incarnation`](crate::incarnation).
+/// The server's incarnation: see [`incarnation`](crate::connection::incarnation).
 fn second(tables: &Tables) -> Vec<String> {
     let columns = "id TINYINT UNSIGNED NOT NULL PRIMARY KEY, life BIGINT UNSIGNED NOT NULL";
     vec![

@@ -6,7 +6,7 @@ use mysql_async::prelude::Queryable;
 use sawmill_engine::storage::Log;
 
 use crate::Mysql;
-use crate::counter::HeldCounters;
+use crate::log::counter::HeldCounters;
 
 use crate::support::{NOW, database_for, default_namespace, record, soon, topic};
 

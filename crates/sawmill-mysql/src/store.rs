@@ -10,12 +10,14 @@ use sawmill_engine::storage::{Capabilities, Namespace, Notifier, StoreUrl};
 use sawmill_engine::{Error, Result};
 
 use crate::address::opts_of;
-use crate::connections::{Connection, Connections};
+use crate::connection::connections::{Connection, Connections};
+use crate::connection::incarnation;
+use crate::connection::retry::Retry;
+use crate::connection::server::Server;
 use crate::error::Failure;
-use crate::retry::Retry;
+use crate::log::trim;
 use crate::schema::{self, STEPS, Step, Tables};
-use crate::server::Server;
-use crate::{CAPABILITIES, incarnation, trim, within};
+use crate::{CAPABILITIES, within};
 
 /// A log and a ledger in a MySQL or MariaDB database. Clones share it; its connections are closed when the
 /// last clone is dropped.

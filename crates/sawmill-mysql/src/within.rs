@@ -10,13 +10,13 @@ use sawmill_engine::model::MessageId;
 use sawmill_engine::storage::{Draft, Finishable, Record, downcast_log};
 use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::connections::Connection;
+use crate::connection::connections::Connection;
+use crate::connection::sql::Sql;
 use crate::error::Failure;
 #[cfg(feature = "sqlx")]
 use crate::error::{code, explain};
-use crate::row::{STORED, size, topic_id};
+use crate::log::row::{STORED, size, topic_id};
 use crate::schema::Tables;
-use crate::sql::Sql;
 use crate::store::Mysql;
 
 /// Pushes messages within a transaction of sqlx on the database that Sawmill uses. They exist once it

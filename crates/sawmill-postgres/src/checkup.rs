@@ -8,10 +8,10 @@ use sawmill_engine::storage::Finding;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::connection::pool::Param;
 use crate::error::Effect;
-use crate::pool::Param;
+use crate::log::topics::wrong_row;
 use crate::store::Postgres;
-use crate::topics::wrong_row;
 
 /// Settings that should not be off, and the consequence if they are.
 const SETTINGS: [(&str, &str); 4] = [

@@ -26,7 +26,7 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-/// Whether a call writes. If it does, its outcome may be unknown.
+/// The effect of a call. The outcome of one that writes may be unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Reads,

@@ -10,11 +10,11 @@ use sawmill_engine::{ErrorKind, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::connection::pool::Param;
 use crate::error::{Effect, corrupt};
-use crate::pool::Param;
+use crate::log::topics::wrong_row;
 use crate::schema::LOCK_CLASS;
 use crate::store::Postgres;
-use crate::topics::wrong_row;
 
 /// The number of old versions after which they are deleted.
 const OLD_VERSIONS: i64 = 64;

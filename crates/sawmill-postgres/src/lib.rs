@@ -21,26 +21,15 @@
 //! # }
 //! ```
 
-mod append;
 mod checkup;
+mod connection;
 mod error;
 mod ledger;
 mod log;
 #[cfg(test)]
 mod migration_tests;
-mod notifier;
-mod pack;
-mod place;
-mod pool;
-mod read;
-mod row;
 mod schema;
-mod search;
-mod snapshot;
 mod store;
-mod tls;
-mod topics;
-mod trim;
 mod within;
 
 // Some unit tests use the support modules of the integration tests, which name this crate from outside.

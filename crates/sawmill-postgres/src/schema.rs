@@ -6,8 +6,8 @@ use sawmill_engine::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 
+use crate::connection::pool::Pool;
 use crate::error::{Effect, Failure};
-use crate::pool::Pool;
 
 /// Transaction ids of 64 bits, and snapshots of them, exist since PostgreSQL 13.
 const OLDEST_SERVER: i32 = 130_000;
@@ -288,7 +288,7 @@ async fn newest(client: &Client, schema: &str, version: usize) -> Result<i64, Fa
     }
     for row in client.query_typed(&format!("SELECT id, shards FROM {schema}.topic"), &[]).await? {
         let (id, shards): (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
-        for table in crate::topics::message_tables(schema, id) {
+        for table in crate::log::topics::message_tables(schema, id) {
             let sql = format!(
                 "SELECT max(last.xid) FROM generate_series(0, $1 - 1) AS s CROSS JOIN LATERAL
                      (SELECT xid FROM {table} WHERE shard = s ORDER BY xid DESC, n DESC LIMIT 1) AS last"

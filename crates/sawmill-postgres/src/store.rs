@@ -9,13 +9,13 @@ use sawmill_engine::storage::{Namespace, StoreUrl};
 use sawmill_engine::{Error, ErrorKind, Result};
 use tokio_postgres::{Client, Config, Row, SimpleQueryMessage};
 
+use crate::connection::notifier::Notifier;
+use crate::connection::pool::{Lease, Param, Pool};
+use crate::connection::tls::{Tls, TlsSettings};
 use crate::error::{Effect, Failure};
-use crate::notifier::Notifier;
-use crate::pool::{Lease, Param, Pool};
-use crate::read::ReadCache;
+use crate::log::read::ReadCache;
+use crate::log::topics::CurrentTables;
 use crate::schema;
-use crate::tls::{Tls, TlsSettings};
-use crate::topics::CurrentTables;
 
 /// A log and a ledger in one schema of a database. Clones share their connections.
 #[derive(Clone)]

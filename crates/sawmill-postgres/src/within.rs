@@ -9,14 +9,14 @@ use sawmill_engine::storage::{Draft, Finishable, Record, downcast_log};
 use sawmill_engine::{Error, ErrorKind, Result};
 use tokio_postgres::Transaction;
 
-use crate::append::{COLUMNS, xid};
 #[cfg(feature = "sqlx")]
 use crate::error::explain_state;
 use crate::error::{Effect, Failure};
 use crate::ledger::{hexadecimal, quoted};
-use crate::row::{from_shard, from_time};
+use crate::log::append::{COLUMNS, xid};
+use crate::log::row::{from_shard, from_time};
+use crate::log::topics::{aside_table, message_tables, topic_id};
 use crate::store::Postgres;
-use crate::topics::{aside_table, message_tables, topic_id};
 
 /// Pushes messages within a transaction on the database that Sawmill uses. They exist once it commits, and
 /// never if it rolls back. Nobody waits for the transaction, however long it takes.

@@ -45,7 +45,7 @@ pub(crate) fn launch(jars: &Path, folder: &Path, port: u16) -> Result<(u32, Opti
     SERVER.launch(java, folder, |_| serves(port).unwrap_or(false))
 }
 
-/// Whether it serves. It accepts connections, but does not serve, while it reads its data.
+/// Returns whether it serves. It accepts connections, but does not serve, while it reads its data.
 fn serves(port: u16) -> io::Result<bool> {
     let mut stream = connected(port)?;
     stream.set_read_timeout(Some(std::time::Duration::from_secs(1)))?;

@@ -10,8 +10,8 @@ use sawmill_engine::storage::{Commit, Entry, EntryKey, Finding, Ledger, Notifica
 use sawmill_engine::{ErrorKind, Result};
 
 use crate::Sqlite;
-use crate::batch::Batch;
 use crate::error::{Failure, corrupt};
+use crate::threads::batch::Batch;
 
 #[async_trait]
 impl Ledger for Sqlite {

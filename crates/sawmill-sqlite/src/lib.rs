@@ -26,27 +26,16 @@
 //! Internally, one thread writes and two read. [`Sqlite`] sends work to them, so no caller's thread waits for
 //! the disk.
 
-mod append;
-mod batch;
 mod checkup;
 mod error;
 mod file;
 mod ledger;
 mod log;
-mod notifier;
-mod read;
-mod reader;
-mod row;
+mod notify;
 mod schema;
 mod store;
-mod syncer;
-mod tail;
-mod topics;
-mod touch;
+mod threads;
 mod transaction;
-mod wal;
-mod work;
-mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -9,10 +9,10 @@ use sawmill_engine::Result;
 use sawmill_engine::storage::{Namespace, Notifications};
 
 use crate::error::in_doubt;
-use crate::notifier::{Notifier, subscribe};
-use crate::reader::Readers;
-use crate::tail::Tail;
-use crate::writer::{Shared, Writer};
+use crate::log::tail::Tail;
+use crate::notify::notifier::{Notifier, subscribe};
+use crate::threads::reader::Readers;
+use crate::threads::writer::{Shared, Writer};
 use crate::{file, schema};
 
 /// A log and a ledger in a SQLite database. Clones share it. Dropping the last clone finishes the queued

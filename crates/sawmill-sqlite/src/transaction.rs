@@ -9,10 +9,10 @@ use sawmill_engine::storage::{Draft, Finishable, downcast_log};
 use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::Sqlite;
-use crate::append::append;
-use crate::batch::Batch;
 use crate::error::{Failure, explain};
-use crate::row::from_time;
+use crate::log::append::append;
+use crate::log::row::from_time;
+use crate::threads::batch::Batch;
 
 /// How long finished messages are remembered: longer than a suspended worker may take to resume.
 const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 3600);

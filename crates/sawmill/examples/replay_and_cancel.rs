@@ -13,7 +13,7 @@ use sawmill::{Json, Outcome, Push, State};
 #[derive(Default)]
 struct Totals {
     sum: AtomicU64,
-    /// Whether orders of more than 100 can be booked.
+    /// True if orders of more than 100 can be booked.
     allowed: AtomicBool,
 }
 

@@ -46,7 +46,7 @@ pub mod telemetry;
 pub mod testing;
 pub mod worker;
 
-/// What engines are made of: the two seams, the model, and the runtime.
+/// The parts that engines are made of: the two seams, the model, and the runtime.
 pub use sawmill_engine as engine;
 
 #[cfg(feature = "cassandra")]

@@ -21,8 +21,9 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::unprepared::Statement;
 
 use crate::address::{Address, Security};
+use crate::connection::tls;
 use crate::error::{self, Failure, corrupt};
-use crate::{schema, tls};
+use crate::schema;
 
 /// Rows per page.
 const PAGE: i32 = 2000;
@@ -38,7 +39,7 @@ const CREATE_TABLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A session and its statements.
 pub(crate) struct Link {
     session: Session,
-    /// Whether each row is stored on more than one node.
+    /// True if each row is stored on more than one node.
     pub(crate) replicated: bool,
     pub(crate) statements: Statements,
 }
@@ -366,7 +367,7 @@ impl Answer {
         Ok(self.rows::<R>()?.is_empty())
     }
 
-    /// Whether a lightweight transaction was applied: the first column of the answer.
+    /// Returns whether a lightweight transaction was applied: the first column of the answer.
     pub(crate) fn applied(self) -> Result<bool, Failure> {
         let rows = self.rows::<scylla::value::Row>()?;
         let first = rows.first().and_then(|row| row.columns.first()).and_then(Option::as_ref);

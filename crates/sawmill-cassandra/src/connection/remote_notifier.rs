@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::link::Answer;
+use crate::connection::link::Answer;
 use crate::store::Open;
 
 /// The pause after a notification, which collects more of them.

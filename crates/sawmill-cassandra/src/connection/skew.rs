@@ -7,8 +7,8 @@ use std::time::Duration;
 use sawmill_engine::runtime::Env;
 use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::link::{Answer, Link};
-use crate::row::from_time;
+use crate::connection::link::{Answer, Link};
+use crate::log::row::from_time;
 use crate::store::read;
 
 /// Fails if the skew is larger than that of two clocks that are each off by a fifth of the window. Warns if

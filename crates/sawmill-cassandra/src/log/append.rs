@@ -11,10 +11,10 @@ use sawmill_engine::storage::Record;
 use sawmill_engine::{Error, Result};
 
 use crate::error::{Failure, unknown};
-use crate::pack::Pack;
-use crate::row::{Kind, Named, RowKey, from_time};
+use crate::log::pack::Pack;
+use crate::log::row::{Kind, Named, RowKey, from_time};
+use crate::log::topics::Shape;
 use crate::store::Cassandra;
-use crate::topics::Shape;
 
 /// How many partitions are written concurrently.
 const AT_ONCE: usize = 32;

@@ -11,13 +11,13 @@ use futures_util::stream::{self, StreamExt};
 use sawmill_engine::Result;
 use sawmill_engine::model::MessageId;
 
-use crate::append::Row;
+use crate::connection::link::Answer;
 use crate::error::{corrupt, unknown};
-use crate::link::Answer;
-use crate::row::{Kind, RowKey};
+use crate::log::append::Row;
+use crate::log::row::{Kind, RowKey};
+use crate::log::tail::Tail;
+use crate::log::topics::Shape;
 use crate::store::{Cassandra, read};
-use crate::tail::Tail;
-use crate::topics::Shape;
 
 const AT_ONCE: usize = 32;
 /// How often a place is read again that others change at the same time.

@@ -1,5 +1,19 @@
 //! Implements the log in terms of rows and segments.
 
+pub(crate) mod append;
+pub(crate) mod ids;
+pub(crate) mod pack;
+pub(crate) mod promote;
+pub(crate) mod queries;
+pub(crate) mod read;
+pub(crate) mod row;
+pub(crate) mod scan;
+pub(crate) mod seal;
+pub(crate) mod segment;
+pub(crate) mod stamp;
+pub(crate) mod tail;
+pub(crate) mod topics;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +27,7 @@ use sawmill_engine::storage::{
 };
 
 use crate::CAPABILITIES;
-use crate::segment::{Place, PlaceRange};
+use crate::log::segment::{Place, PlaceRange};
 use crate::store::Cassandra;
 
 #[async_trait]

@@ -4,7 +4,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use sawmill_engine::model::{Headers, Message, MessageId};
 
-use crate::row::{from_time, to_time};
+use crate::log::row::{from_time, to_time};
 
 /// The limits of a pack: at most this many messages and about this many bytes, because a reader that wants
 /// some of them reads all.
@@ -34,7 +34,7 @@ impl Pack {
         pack
     }
 
-    /// Whether a message may be added.
+    /// Returns whether a message may be added.
     pub(crate) fn takes(&self, message: &Message) -> bool {
         self.many < MAX_MESSAGES && self.body.len().saturating_add(message.payload.len()) <= MAX_BYTES
     }

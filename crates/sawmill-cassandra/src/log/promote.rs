@@ -6,11 +6,11 @@ use sawmill_engine::Result;
 use sawmill_engine::runtime::Timestamp;
 use sawmill_engine::storage::Promoted;
 
-use crate::row::{Kind, Named, RowKey, from_time, to_time};
-use crate::scan::Scanned;
-use crate::segment::MAX_NAMED;
+use crate::log::row::{Kind, Named, RowKey, from_time, to_time};
+use crate::log::scan::Scanned;
+use crate::log::segment::MAX_NAMED;
+use crate::log::topics::Shape;
 use crate::store::{Cassandra, read};
-use crate::topics::Shape;
 
 /// How many rows are read at a time to find the first that still waits.
 const NEXT_FEW: i32 = 20;
@@ -68,7 +68,8 @@ impl Cassandra {
                     let (a, b, c, d) = place;
                     let values = (a, b, c, d, after.at, after.seq, after.writer, NEXT_FEW);
                     let rows = self.link().execute(&self.link().statements.row_next, values).await;
-                    let rows: Vec<(i64, i64, i64)> = read(rows.and_then(crate::link::Answer::rows))?;
+                    let rows: Vec<(i64, i64, i64)> =
+                        read(rows.and_then(crate::connection::link::Answer::rows))?;
                     let key =
                         |(at, seq, writer): &(i64, i64, i64)| RowKey { at: *at, seq: *seq, writer: *writer };
                     let keys: Vec<RowKey> = rows.iter().map(key).collect();

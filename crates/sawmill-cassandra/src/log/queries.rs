@@ -10,12 +10,12 @@ use sawmill_engine::runtime::Timestamp;
 use sawmill_engine::storage::{Backlog, FoundMessage, Position};
 
 use crate::error::corrupt;
-use crate::pack::unpack;
-use crate::row::{Kind, RowKey, from_time, to_time};
-use crate::segment::{Place, State};
+use crate::log::pack::unpack;
+use crate::log::row::{Kind, RowKey, from_time, to_time};
+use crate::log::segment::{Place, State};
+use crate::log::tail::Tail;
+use crate::log::topics::Shape;
 use crate::store::{Cassandra, read};
-use crate::tail::Tail;
-use crate::topics::Shape;
 
 /// A message and its location. `skip` is the number of messages before it in its row.
 struct LocatedMessage {

@@ -9,12 +9,12 @@ use sawmill_engine::model::{Message, Topic};
 use sawmill_engine::storage::{Block, Position, ReadRequest};
 
 use crate::error::corrupt;
-use crate::pack::unpack;
-use crate::row::{Kind, Named, RowKey};
-use crate::segment::{Place, PlaceRange};
+use crate::log::pack::unpack;
+use crate::log::row::{Kind, Named, RowKey};
+use crate::log::segment::{Place, PlaceRange};
+use crate::log::tail::Tail;
+use crate::log::topics::Shape;
 use crate::store::{Cassandra, read};
-use crate::tail::Tail;
-use crate::topics::Shape;
 
 /// About the most bytes that one read returns.
 const MAX_BYTES: u64 = 4 << 20;
@@ -31,7 +31,7 @@ pub(crate) struct Piece {
     take: u32,
 }
 
-/// What to read.
+/// The plan of a read: its pieces, and the place after them.
 #[derive(Debug, Default)]
 struct Plan {
     pieces: Vec<Piece>,

@@ -2,10 +2,10 @@
 
 use sawmill_engine::Result;
 
-use crate::row::{Kind, Named, RowKey};
+use crate::log::row::{Kind, Named, RowKey};
+use crate::log::tail::Window;
+use crate::log::topics::Shape;
 use crate::store::{Cassandra, read};
-use crate::tail::Window;
-use crate::topics::Shape;
 
 /// Rows per query. One query sees the shard at one moment.
 const PAGE: i32 = 2000;
@@ -88,7 +88,7 @@ impl Cassandra {
                     PAGE,
                 );
                 let rows = self.link().execute(&self.link().statements.row_keys, values).await;
-                let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
+                let rows: Vec<Row> = read(rows.and_then(crate::connection::link::Answer::rows))?;
                 queries += 1;
                 let whole = rows.len() < PAGE as usize;
                 let rows = rows.into_iter().map(|row| named(kind, row));

@@ -7,11 +7,11 @@ use futures_util::future::join;
 use sawmill_engine::Result;
 
 use crate::error::corrupt;
-use crate::row::{Kind, Named, RowKey};
-use crate::segment::{CHAPTER, MAX_NAMED, Segment, State};
+use crate::log::row::{Kind, Named, RowKey};
+use crate::log::segment::{CHAPTER, MAX_NAMED, Segment, State};
+use crate::log::tail::Tail;
+use crate::log::topics::Shape;
 use crate::store::{Cassandra, read};
-use crate::tail::Tail;
-use crate::topics::Shape;
 
 /// How many segments are read at a time.
 const PAGE: i32 = 16;
@@ -43,14 +43,15 @@ impl Cassandra {
         let shard_number = i32::from(shard);
         let chapters =
             self.link().execute(&self.link().statements.chapter_get, (&shape.uid, shard_number)).await;
-        let chapters: Vec<(i64,)> = read(chapters.and_then(crate::link::Answer::rows))?;
+        let chapters: Vec<(i64,)> = read(chapters.and_then(crate::connection::link::Answer::rows))?;
         let begun = chapters.first().map_or(0, |(chapter,)| *chapter);
         let mut fresh = Tail::default();
         // A chapter is recorded before its first segment is written, so it may still be empty.
         for chapter in (begun.saturating_sub(1)..=begun).rev().filter(|chapter| *chapter >= 0) {
             let values = (&shape.uid, shard_number, chapter);
             let rows = self.link().execute(&self.link().statements.segment_tail, values).await;
-            let rows: Vec<(Option<i64>, Option<Bytes>)> = read(rows.and_then(crate::link::Answer::rows))?;
+            let rows: Vec<(Option<i64>, Option<Bytes>)> =
+                read(rows.and_then(crate::connection::link::Answer::rows))?;
             if let Some((Some(last), Some(state))) = rows.into_iter().next() {
                 let odd = || corrupt(format!("an end of shard {shard} that cannot be read"));
                 let state = State::decode(&state).ok_or_else(odd)?;
@@ -78,7 +79,7 @@ impl Cassandra {
             // A busy topic has thousands of segments in its window, a quiet one a few.
             some = (4 * some).min(MAX_PAGE);
             let rows = self.link().execute(&self.link().statements.segment_back, values).await;
-            let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
+            let rows: Vec<Row> = read(rows.and_then(crate::connection::link::Answer::rows))?;
             if rows.is_empty() {
                 // The segment has expired, and so have all earlier ones and the rows that they name.
                 break;
@@ -144,7 +145,7 @@ impl Cassandra {
         let statement = if serial { &statements.segment_after_serial } else { &statements.segment_after };
         let values = (&shape.uid, i32::from(shard), chapter(n + 1), n as i64, PAGE);
         let rows = self.link().execute(statement, values).await;
-        let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
+        let rows: Vec<Row> = read(rows.and_then(crate::connection::link::Answer::rows))?;
         rows.into_iter().map(segment_of).collect()
     }
 
@@ -202,7 +203,7 @@ impl Cassandra {
     ) -> Result<Vec<Arc<Segment>>> {
         let values = (&shape.uid, i32::from(shard), chapter, n as i64 - 1, PAGE);
         let rows = self.link().execute(&self.link().statements.segment_after, values).await;
-        let rows: Vec<Row> = read(rows.and_then(crate::link::Answer::rows))?;
+        let rows: Vec<Row> = read(rows.and_then(crate::connection::link::Answer::rows))?;
         let known = rows.into_iter().filter(|(m, ..)| *m as u64 <= tail.n);
         known.map(|row| segment_of(row).map(Arc::new)).collect()
     }

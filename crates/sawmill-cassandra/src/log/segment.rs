@@ -9,7 +9,7 @@ use bytes::{Buf, BufMut};
 use sawmill_engine::storage::{Position, Span};
 use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::row::{Kind, Named, RowKey};
+use crate::log::row::{Kind, Named, RowKey};
 
 /// How many segments share a partition.
 pub(crate) const CHAPTER: u64 = 1000;

@@ -34,7 +34,7 @@ impl Stamps {
         given.slow_until = given.slow_until.max(until);
     }
 
-    /// Whether there was a slow push recently.
+    /// Returns whether there was a slow push recently.
     pub(crate) fn is_after_slow(&self, now: Moment) -> bool {
         now < self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).slow_until
     }

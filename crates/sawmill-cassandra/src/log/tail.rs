@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sawmill_engine::runtime::Moment;
 
-use crate::row::{Kind, Named, RowKey};
-use crate::segment::{Segment, State};
+use crate::log::row::{Kind, Named, RowKey};
+use crate::log::segment::{Segment, State};
 
 /// A window with fewer named rows than this always gets a full scan.
 const FEW: usize = 200;
@@ -30,7 +30,7 @@ pub(crate) struct Tail {
     pub(crate) windows: [Window; 2],
     /// The last segments, without gaps.
     pub(crate) recent: VecDeque<Arc<Segment>>,
-    /// Whether there may be rows that no segment names, by the last scan.
+    /// True if there may be rows that no segment names, by the last scan.
     pub(crate) more: bool,
 }
 

@@ -8,7 +8,7 @@ use sawmill_engine::model::{Topic, TopicName, TopicSpec};
 use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::error::{corrupt, of_read, unknown};
-use crate::row::Kind;
+use crate::log::row::Kind;
 use crate::store::{Cassandra, read};
 
 /// The latest possible expiry, in seconds (2037): the server counts in 31 bits.
@@ -99,7 +99,7 @@ impl Cassandra {
     async fn decided(&self, spec: &TopicSpec, otherwise: Option<Error>) -> Result<Topic> {
         let statement = &self.link().statements.topic_get_serial;
         let rows = self.link().execute(statement, (self.namespace(), spec.name.to_string())).await;
-        let row = read(rows.and_then(crate::link::Answer::rows::<Row>))?.into_iter().next();
+        let row = read(rows.and_then(crate::connection::link::Answer::rows::<Row>))?.into_iter().next();
         match row {
             Some((uid, shards, retention, drops, ..)) => {
                 check_shards(spec, topic_of(&spec.name, uid, shards, retention, drops)?)
@@ -121,7 +121,7 @@ impl Cassandra {
 
     async fn topic_row(&self, name: &str) -> Result<Option<Row>> {
         let rows = self.link().execute(&self.link().statements.topic_get, (self.namespace(), name)).await;
-        Ok(read(rows.and_then(crate::link::Answer::rows::<Row>))?.into_iter().next())
+        Ok(read(rows.and_then(crate::connection::link::Answer::rows::<Row>))?.into_iter().next())
     }
 
     pub(crate) async fn list_topics(&self) -> Result<Vec<Topic>> {

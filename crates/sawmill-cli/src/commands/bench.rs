@@ -12,11 +12,11 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
 use crate::settings::StoreSettings;
-use crate::table::{Cell, Table};
-use crate::text;
+use crate::terminal::output::note;
+use crate::terminal::table::{Cell, Table};
+use crate::terminal::text;
 
 /// Messages per push, in the library and in `push --lines`.
 const BATCH: u64 = 1_000;
@@ -90,7 +90,7 @@ pub(crate) async fn run(args: BenchArgs, session: &Session) -> Result<(), Failur
     };
     let measured = tokio::select! {
         measured = bench.measure(&args) => measured,
-        () = crate::demo::interrupted() => Err(Failure::failed("interrupted")),
+        () = crate::commands::demo::interrupted() => Err(Failure::failed("interrupted")),
     };
     bench.delete_topics().await?;
     session.out.list(&measured?, table)
@@ -290,7 +290,7 @@ pub(crate) fn answer() -> Result<(), Failure> {
         let line = line.map_err(|error| Failure::failed(format!("stdin cannot be read: {error}")))?;
         let asked: Asked = serde_json::from_str(&line).map_err(|error| Failure::usage(error.to_string()))?;
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{}", crate::output::json(&Answered { id: asked.id, ok: true }))?;
+        writeln!(out, "{}", crate::terminal::output::json(&Answered { id: asked.id, ok: true }))?;
         out.flush()?;
     }
     Ok(())

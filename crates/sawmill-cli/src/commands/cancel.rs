@@ -5,10 +5,10 @@ use sawmill::MessageId;
 use sawmill::admin::MessageState;
 use serde::Serialize;
 
+use crate::commands::show::{InGroup, unknown};
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
-use crate::show::{InGroup, unknown};
+use crate::terminal::output::note;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -7,12 +7,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use sawmill::{Missed, Push, Schedule, Scheduled, Timestamp};
 use serde::Serialize;
 
+use crate::commands::topic;
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
-use crate::table::Table;
-use crate::text::{self, text_or_base64};
-use crate::topic;
+use crate::terminal::output::note;
+use crate::terminal::table::Table;
+use crate::terminal::text::{self, text_or_base64};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

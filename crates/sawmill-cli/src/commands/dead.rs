@@ -8,10 +8,10 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::group::{self, GroupArg};
 use crate::message::{FailureShown, MessageShown};
-use crate::output::{confirm, note};
 use crate::session::Session;
-use crate::table::{Table, fields};
-use crate::text;
+use crate::terminal::output::{confirm, note};
+use crate::terminal::table::{Table, fields};
+use crate::terminal::text;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -6,10 +6,10 @@ use clap::Args;
 use sawmill::engine::storage::Finding;
 
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
-use crate::table::Table;
-use crate::text;
+use crate::terminal::output::note;
+use crate::terminal::table::Table;
+use crate::terminal::text;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -7,10 +7,10 @@ use sawmill_serve::secret;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
-use crate::table::Table;
-use crate::text;
+use crate::terminal::output::note;
+use crate::terminal::table::Table;
+use crate::terminal::text;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::engines;
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
+use crate::terminal::output::note;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::group::{self, GroupArg};
-use crate::output::note;
 use crate::session::Session;
+use crate::terminal::output::note;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -3,11 +3,12 @@
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::group;
 use crate::message::MessageShown;
-use crate::output::note;
 use crate::session::Session;
-use crate::table::Table;
-use crate::{group, text};
+use crate::terminal::output::note;
+use crate::terminal::table::Table;
+use crate::terminal::text;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

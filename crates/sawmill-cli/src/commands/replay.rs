@@ -8,9 +8,10 @@ use sawmill::admin::ReplayFrom;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::{confirm, note};
+use crate::group;
 use crate::session::Session;
-use crate::{group, text};
+use crate::terminal::output::{confirm, note};
+use crate::terminal::text;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

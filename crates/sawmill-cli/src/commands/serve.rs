@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
 use crate::metrics::{self, Address};
-use crate::output::note;
 use crate::session::Session;
-use crate::text;
+use crate::terminal::output::note;
+use crate::terminal::text;
 
 const DEFAULT_PORT: u16 = 7171;
 

@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::message::{FailureShown, MessageShown};
 use crate::session::Session;
-use crate::table::{Cell, Table, fields};
-use crate::text;
+use crate::terminal::table::{Cell, Table, fields};
+use crate::terminal::text;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

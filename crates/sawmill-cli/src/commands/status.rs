@@ -6,11 +6,12 @@ use std::time::Duration;
 use clap::Args;
 use sawmill::admin::{GroupReport, GroupSnapshot};
 
+use crate::commands::topic;
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
-use crate::table::{Cell, Table};
-use crate::{text, topic};
+use crate::terminal::output::note;
+use crate::terminal::table::{Cell, Table};
+use crate::terminal::text;
 
 /// The interval of --watch.
 const WATCH_EVERY: Duration = Duration::from_secs(2);

@@ -8,10 +8,10 @@ use sawmill::{ErrorKind, Sawmill, TopicSpec};
 use serde::Serialize;
 
 use crate::failure::{Code, Failure};
-use crate::output::{confirm, note};
 use crate::session::Session;
-use crate::table::Table;
-use crate::text;
+use crate::terminal::output::{confirm, note};
+use crate::terminal::table::Table;
+use crate::terminal::text;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

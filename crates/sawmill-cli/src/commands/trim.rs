@@ -3,10 +3,11 @@
 use clap::Args;
 use serde::Serialize;
 
+use crate::commands::topic;
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
-use crate::{text, topic};
+use crate::terminal::output::note;
+use crate::terminal::text;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

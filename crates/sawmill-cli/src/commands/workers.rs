@@ -6,11 +6,13 @@ use sawmill::admin::WorkerInfo;
 use sawmill::engine::model::RunningMessage;
 use serde::Serialize;
 
+use crate::commands::topic;
 use crate::failure::Failure;
-use crate::output::note;
+use crate::group;
 use crate::session::Session;
-use crate::table::{Cell, Table};
-use crate::{group, text, topic};
+use crate::terminal::output::note;
+use crate::terminal::table::{Cell, Table};
+use crate::terminal::text;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

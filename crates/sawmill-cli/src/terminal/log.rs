@@ -19,8 +19,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::failure::Failure;
-use crate::live;
-use crate::log_line::LogLine;
+use crate::terminal::live;
+use crate::terminal::log_line::LogLine;
 
 /// The lowest level that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize)]

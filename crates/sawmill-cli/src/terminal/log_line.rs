@@ -11,8 +11,8 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::log::Destination;
-use crate::text;
+use crate::terminal::log::Destination;
+use crate::terminal::text;
 
 /// The prefix of the second and later lines of a value.
 const INDENT: &str = "    | ";

@@ -5,8 +5,8 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::live;
-use crate::table::Table;
+use crate::terminal::live;
+use crate::terminal::table::Table;
 
 pub(crate) struct Output {
     json: bool,

@@ -33,7 +33,7 @@ pub struct Job {
     pub work: Duration,
     /// The payload of the message on which the handler never ends.
     pub stuck: Option<String>,
-    /// Whether it keeps a journal.
+    /// True if it keeps a journal.
     pub journal: bool,
 }
 

@@ -11,8 +11,8 @@ use sawmill_engine::runtime::{Env, Timestamp};
 use sawmill_engine::{Error, ErrorKind, Result};
 
 use crate::address::Address;
+use crate::brokers::send::{MAX_RECORD_BYTES, drop_in_background};
 use crate::error::{DriverContext, code_of, explain, explain_code, is_leaderless, is_permanent, is_unknown};
-use crate::send::{MAX_RECORD_BYTES, drop_in_background};
 
 /// Time limit for one answer of the brokers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
@@ -35,7 +35,7 @@ pub(crate) struct Cluster {
     admin: Option<AdminClient<DriverContext>>,
 }
 
-/// What a topic is used for.
+/// The purpose of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Entries, changed by bids in the order of the records.

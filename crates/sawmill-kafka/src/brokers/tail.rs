@@ -12,9 +12,9 @@ use sawmill_engine::runtime::Env;
 use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
-use crate::cluster::{Cluster, PartitionOffsets};
+use crate::brokers::cluster::{Cluster, PartitionOffsets};
 use crate::error::{DriverContext, explain};
-use crate::record::{headers_of, time_of};
+use crate::log::record::{headers_of, time_of};
 
 /// How long a poll waits before the thread checks whether the tail still exists.
 const POLL: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
 //! Compare-and-set on a compacted topic. Bids are sent, read back in the one order that all readers see, and
-//! decided by the [rules](crate::rules).
+//! decided by the [rules](crate::ledger::rules).
 //!
 //! A record's key is the entry and the bid's id. Its value is the entry's value, so any Kafka client can read
 //! it. A header says what the record means: a bid is `claimed`; a removal is `committed` for the version that
@@ -17,10 +17,10 @@ use sawmill_engine::storage::{Commit, Notifications, Version};
 use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::{oneshot, watch};
 
-use crate::cluster::Cluster;
-use crate::rules::{Bid, BidCheck, BidOutcome, EntryState, Operation, Table};
-use crate::send::{OutgoingRecord, RecordSender};
-use crate::tail::{Follower, Tail};
+use crate::brokers::cluster::Cluster;
+use crate::brokers::send::{OutgoingRecord, RecordSender};
+use crate::brokers::tail::{Follower, Tail};
+use crate::ledger::rules::{Bid, BidCheck, BidOutcome, EntryState, Operation, Table};
 
 /// How long a bid may be on its way, by the broker's clock. Longer than any call waits for one, and short
 /// enough that keeping deleted entries so long does no harm.
@@ -69,7 +69,7 @@ impl Follower for Shared {
         self.state().table = EntryTable::new(MAX_BID_DELAY.as_millis() as u64);
     }
 
-    fn take(&self, record: &crate::tail::TailRecord<'_>) {
+    fn take(&self, record: &crate::brokers::tail::TailRecord<'_>) {
         let Some((operation, id)) = parse_operation(record) else {
             tracing::warn!(
                 offset = record.offset,
@@ -93,7 +93,9 @@ impl Follower for Shared {
 }
 
 /// Parses a record into its operation and the bid's id; `None` if Sawmill did not write it.
-fn parse_operation(record: &crate::tail::TailRecord<'_>) -> Option<(Operation<String, u128, Bytes>, u128)> {
+fn parse_operation(
+    record: &crate::brokers::tail::TailRecord<'_>,
+) -> Option<(Operation<String, u128, Bytes>, u128)> {
     let key = std::str::from_utf8(record.key?).ok()?;
     let (entry, id) = key.rsplit_once('#')?;
     let (entry, id) = (entry.to_owned(), u128::from_str_radix(id, 16).ok()?);
@@ -223,7 +225,7 @@ impl Coordination {
                 tokio::select! {
                     biased;
                     read = &mut receiver => return Ok(read.ok()),
-                    report = &mut report => match report.map(crate::send::DeliveryReport::outcome) {
+                    report = &mut report => match report.map(crate::brokers::send::DeliveryReport::outcome) {
                         Ok(Err(error)) if error.kind() != ErrorKind::Unknown => return Err(error),
                         _ => {}
                     },
@@ -251,7 +253,7 @@ impl Coordination {
         version: u64,
         seen: u64,
         value: Option<&Bytes>,
-    ) -> Result<oneshot::Receiver<crate::send::DeliveryReport>> {
+    ) -> Result<oneshot::Receiver<crate::brokers::send::DeliveryReport>> {
         let event = if value.is_some() { "claimed" } else { "completed" };
         let headers = OwnedHeaders::new_with_capacity(3)
             .insert(header(EVENT, event))

@@ -1,12 +1,17 @@
 //! The ledger: entries of the coordination topic that begin with `l/`.
 
+pub(crate) mod coordination;
+#[cfg(test)]
+pub(crate) mod model_tests;
+pub(crate) mod rules;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sawmill_engine::Result;
 use sawmill_engine::storage::{Commit, Entry, EntryKey, Finding, Ledger, Notifications, Write};
 
-use crate::coordination::check_size;
+use crate::ledger::coordination::check_size;
 use crate::store::Kafka;
 
 const PREFIX: &str = "l/";

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::rules::{Bid, BidCheck, BidOutcome, EntryState, Operation, Table};
+use crate::ledger::rules::{Bid, BidCheck, BidOutcome, EntryState, Operation, Table};
 
 type Entry = u8;
 type Id = u8;

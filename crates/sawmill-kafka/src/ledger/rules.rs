@@ -65,7 +65,7 @@ pub(crate) enum BidOutcome {
     Void,
 }
 
-/// Whether a writer may bid, given the records it has read.
+/// The decision whether a writer may bid, given the records it has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum BidCheck {
     /// It may bid for this version.

@@ -15,11 +15,11 @@ use sawmill_engine::model::{Message, MessageId};
 use sawmill_engine::runtime::Timestamp;
 use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::cluster::Cluster;
-use crate::coordination::LONGEST_CALL;
-use crate::record::{FIELDS, Place, headers_of, message_of, time_of};
-use crate::scan::Scanner;
-use crate::tail::{Follower, Tail, TailRecord};
+use crate::brokers::cluster::Cluster;
+use crate::brokers::tail::{Follower, Tail, TailRecord};
+use crate::ledger::coordination::LONGEST_CALL;
+use crate::log::record::{FIELDS, Place, headers_of, message_of, time_of};
+use crate::log::scan::Scanner;
 
 /// Header with the message's shard.
 pub(crate) const SHARD: &str = "sawmill-shard";

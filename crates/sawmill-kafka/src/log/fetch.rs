@@ -19,9 +19,9 @@ use sawmill_engine::storage::{Block, Notifier, Position, ReadRequest, Span};
 use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
-use crate::cluster::Cluster;
+use crate::brokers::cluster::Cluster;
 use crate::error::{DriverContext, code_of, explain};
-use crate::record;
+use crate::log::record;
 
 /// How long a poll waits before the thread checks whether the fetcher still exists.
 const POLL: Duration = Duration::from_millis(100);
@@ -98,7 +98,7 @@ impl PartitionBuffer {
         }
     }
 
-    /// Whether this offset is buffered, or soon will be without a move.
+    /// Returns whether this offset is buffered, or soon will be without a move.
     fn covers(&self, from: u64) -> bool {
         self.assigned && self.first <= from && from <= self.next.saturating_add(MAX_GAP)
     }

@@ -1,5 +1,14 @@
 //! The log: a shard is a partition, a position is the next offset to read.
 
+pub(crate) mod aside;
+pub(crate) mod fetch;
+pub(crate) mod murmur;
+pub(crate) mod open_topic;
+pub(crate) mod promote;
+pub(crate) mod record;
+pub(crate) mod scan;
+pub(crate) mod topics;
+
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,13 +24,13 @@ use sawmill_engine::storage::{
 };
 use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::aside::more_headers;
-use crate::murmur::partition_of;
-use crate::open_topic::OpenTopic;
-use crate::promote::unknown_outcome;
-use crate::send::OutgoingRecord;
+use crate::CAPABILITIES;
+use crate::brokers::send::OutgoingRecord;
+use crate::log::aside::more_headers;
+use crate::log::murmur::partition_of;
+use crate::log::open_topic::OpenTopic;
+use crate::log::promote::unknown_outcome;
 use crate::store::Kafka;
-use crate::{CAPABILITIES, record};
 
 /// How far a record's timestamp may precede the time in its id, since clocks differ.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(600);

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use sawmill_engine::model::Topic;
 use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::aside::Aside;
-use crate::fetch::Fetcher;
+use crate::log::aside::Aside;
+use crate::log::fetch::Fetcher;
+use crate::log::topics::CatalogueEntry;
 use crate::store::Kafka;
-use crate::topics::CatalogueEntry;
 
 /// Bytes of a record beside payload, key and headers: lengths, names, times.
 const RECORD_OVERHEAD: usize = 256;

@@ -14,10 +14,10 @@ use sawmill_engine::runtime::{Moment, Timestamp};
 use sawmill_engine::storage::{Commit, Promoted, Version};
 use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::aside::{Aside, Waiting};
-use crate::open_topic::OpenTopic;
-use crate::record;
-use crate::send::OutgoingRecord;
+use crate::brokers::send::OutgoingRecord;
+use crate::log::aside::{Aside, Waiting};
+use crate::log::open_topic::OpenTopic;
+use crate::log::record;
 use crate::store::Kafka;
 
 /// A lock unchanged for this long is abandoned. Longer than a promotion can take.

@@ -11,9 +11,9 @@ use rdkafka::{Offset, TopicPartitionList};
 use sawmill_engine::runtime::{Env, Moment};
 use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::cluster::Cluster;
+use crate::brokers::cluster::Cluster;
+use crate::brokers::send::drop_in_background;
 use crate::error::{DriverContext, code_of, explain, explain_code};
-use crate::send::drop_in_background;
 
 /// How long a scan waits for the next record.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use sawmill_engine::storage::{Commit, Version};
 use sawmill_engine::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Purpose;
+use crate::brokers::cluster::Purpose;
 use crate::store::{Kafka, escape_name};
 
 const PREFIX: &str = "t/";

@@ -15,8 +15,8 @@ use sawmill_engine::runtime::{Env, Moment};
 use sawmill_engine::{Error, ErrorKind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::connection::sql::Sql;
 use crate::error::{Failure, explain_connect, unreachable};
-use crate::sql::Sql;
 
 /// The maximum number of connections per store.
 const MAX_CONNECTIONS: usize = 16;
@@ -140,7 +140,7 @@ impl Connections {
 pub(crate) struct Connection {
     conn: Option<Conn>,
     /// The connection may be the first one to this incarnation of the server: see
-    /// [`incarnation`](crate::incarnation). It is not pooled until that was checked.
+    /// [`incarnation`](crate::connection::incarnation). It is not pooled until that was checked.
     pub(crate) is_new: bool,
     /// Everything sent was answered.
     answered: bool,

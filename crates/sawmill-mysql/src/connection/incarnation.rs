@@ -10,11 +10,11 @@
 //! Each incarnation has a number, stored in a table on disk and in a table that the server keeps only in
 //! memory.
 
-use crate::connections::Connection;
+use crate::connection::connections::Connection;
+use crate::connection::sql::Sql;
 use crate::error::{Failure, corrupt};
-use crate::row::{field, only};
+use crate::log::row::{field, only};
 use crate::schema::Tables;
-use crate::sql::Sql;
 
 /// The increase of the versions. It exceeds the number of changes that can be seen in one incarnation and be
 /// lost with it, so no lost version is assigned again.

@@ -4,10 +4,10 @@ use sawmill_engine::model::{MAX_HEADER_BYTES, MAX_KEY_BYTES};
 use sawmill_engine::storage::{Capabilities, Finding};
 use sawmill_engine::{Error, ErrorKind};
 
-use crate::connections::Connection;
+use crate::connection::connections::Connection;
+use crate::connection::sql::{Sql, longest};
 use crate::error::Failure;
-use crate::row::{field, only};
-use crate::sql::{Sql, longest};
+use crate::log::row::{field, only};
 
 /// The smallest acceptable packet: it fits an entry of the ledger, and a message of half a megabyte.
 const SMALLEST_PACKET: usize = 4 << 20;

@@ -2,7 +2,7 @@
 //! messages of any size is one statement; prepared statements would have to be kept for every size.
 //!
 //! Only numbers and bytes are written into statements. Bytes are escaped for a session with our own
-//! `sql_mode` ([`SESSION`](crate::connections::SESSION)) and the character set utf8mb4, in which no character
+//! `sql_mode` ([`SESSION`](crate::connection::connections::SESSION)) and the character set utf8mb4, in which no character
 //! contains a quote.
 
 use std::fmt;

@@ -6,12 +6,12 @@ use sawmill_engine::model::{Message, MessageId, Topic};
 use sawmill_engine::runtime::Timestamp;
 use sawmill_engine::storage::Record;
 
-use crate::connections::Connection;
-use crate::counter::{self, HeldCounters};
+use crate::connection::connections::Connection;
+use crate::connection::sql::{Sql, longest};
 use crate::error::Failure;
-use crate::row::{STORED, field, id_bytes, id_of, topic_id, write_message};
+use crate::log::counter::{self, HeldCounters};
+use crate::log::row::{STORED, field, id_bytes, id_of, topic_id, write_message};
 use crate::schema::Tables;
-use crate::sql::{Sql, longest};
 
 /// The maximum number of ids per statement.
 const MAX_IDS: usize = 5_000;

@@ -8,11 +8,11 @@ use mysql_async::Row;
 use sawmill_engine::model::{Message, Topic};
 use sawmill_engine::{Error, ErrorKind};
 
-use crate::connections::Connection;
+use crate::connection::connections::Connection;
+use crate::connection::sql::Sql;
 use crate::error::{Failure, corrupt};
-use crate::row::{field, size, topic_id};
+use crate::log::row::{field, size, topic_id};
 use crate::schema::Tables;
-use crate::sql::Sql;
 
 /// A row of the table `shard`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

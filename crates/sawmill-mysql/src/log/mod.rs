@@ -1,5 +1,14 @@
 //! The log on MySQL.
 
+pub(crate) mod append;
+pub(crate) mod counter;
+pub(crate) mod promote;
+pub(crate) mod read;
+pub(crate) mod row;
+pub(crate) mod search;
+pub(crate) mod topics;
+pub(crate) mod trim;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,9 +20,9 @@ use sawmill_engine::storage::{
     Record, Span,
 };
 
-use crate::append::{self, Target};
-use crate::read::{self, ShardRequest};
-use crate::{Mysql, promote, search, topics, trim};
+use crate::Mysql;
+use crate::log::append::Target;
+use crate::log::read::ShardRequest;
 
 impl Mysql {
     /// Trims one shard for [`Log::trim`].

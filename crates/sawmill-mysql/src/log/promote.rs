@@ -6,13 +6,13 @@ use sawmill_engine::model::Topic;
 use sawmill_engine::runtime::Timestamp;
 use sawmill_engine::storage::Promoted;
 
-use crate::append::{Batch, Target};
-use crate::connections::Connection;
-use crate::counter::HeldCounters;
+use crate::connection::connections::Connection;
+use crate::connection::sql::Sql;
 use crate::error::{Failure, corrupt};
-use crate::row::{MESSAGE, field, message, only, topic_id};
+use crate::log::append::{Batch, Target};
+use crate::log::counter::HeldCounters;
+use crate::log::row::{MESSAGE, field, message, only, topic_id};
 use crate::schema::Tables;
-use crate::sql::Sql;
 
 /// The approximate limits of one transaction.
 const MAX_MESSAGES: usize = 1_000;

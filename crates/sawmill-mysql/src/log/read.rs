@@ -4,12 +4,12 @@ use mysql_async::Row;
 use sawmill_engine::model::{Message, Topic};
 use sawmill_engine::storage::{Block, Position, Span};
 
-use crate::connections::Connection;
-use crate::counter::{self, Counter, one};
+use crate::connection::connections::Connection;
+use crate::connection::sql::Sql;
 use crate::error::Failure;
-use crate::row::{MESSAGE, field, message, topic_id};
+use crate::log::counter::{self, Counter, one};
+use crate::log::row::{MESSAGE, field, message, topic_id};
 use crate::schema::Tables;
-use crate::sql::Sql;
 
 /// The size at which a block ends early: large messages come a few at a time.
 const BLOCK_BYTES: u64 = 16 << 20;

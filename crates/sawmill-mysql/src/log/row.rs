@@ -6,8 +6,8 @@ use mysql_async::prelude::FromValue;
 use sawmill_engine::model::{Headers, Message, MessageId, Topic};
 use sawmill_engine::runtime::Timestamp;
 
+use crate::connection::sql::Sql;
 use crate::error::{Failure, corrupt};
-use crate::sql::Sql;
 
 /// The columns of a message that [`message`] reads after its number.
 pub(crate) const MESSAGE: &str = "id, created_ms, due_ms, msg_key, headers, payload";

@@ -4,12 +4,12 @@ use sawmill_engine::model::{MessageId, Topic};
 use sawmill_engine::runtime::Timestamp;
 use sawmill_engine::storage::{Backlog, FoundMessage, Position};
 
-use crate::connections::{Answer, Connection};
-use crate::counter::{self, Counter, one};
+use crate::connection::connections::{Answer, Connection};
+use crate::connection::sql::Sql;
 use crate::error::{Failure, corrupt};
-use crate::row::{MESSAGE, field, id_bytes, message, only, topic_id};
+use crate::log::counter::{self, Counter, one};
+use crate::log::row::{MESSAGE, field, id_bytes, message, only, topic_id};
 use crate::schema::Tables;
-use crate::sql::Sql;
 
 /// See [`sawmill_engine::storage::Log::find`]. Scans the topic: ids are not indexed, which keeps pushes fast.
 pub(crate) async fn find(

@@ -5,11 +5,11 @@ use std::time::Duration;
 use mysql_async::Row;
 use sawmill_engine::model::{MAX_SHARDS, Topic, TopicName, TopicSpec};
 
-use crate::connections::Connection;
+use crate::connection::connections::Connection;
+use crate::connection::sql::Sql;
 use crate::error::{Failure, code, corrupt};
-use crate::row::{field, only, topic_id, uid};
+use crate::log::row::{field, only, topic_id, uid};
 use crate::schema::Tables;
-use crate::sql::Sql;
 
 const COLUMNS: &str = "id, name, shards, retention_ms, drops_unread";
 
@@ -93,7 +93,7 @@ fn topic(mut row: Row) -> Result<Topic, Failure> {
     })
 }
 
-/// Deletes the topic. Its messages become unreachable at once; [`sweep`](crate::trim::sweep) removes them
+/// Deletes the topic. Its messages become unreachable at once; [`sweep`](crate::log::trim::sweep) removes them
 /// step by step.
 ///
 /// The shards' counters are deleted with it: this waits for current holders, and later appends find none.

@@ -4,12 +4,12 @@
 use sawmill_engine::model::Topic;
 use sawmill_engine::runtime::Timestamp;
 
-use crate::connections::Connection;
-use crate::counter::{self, one};
+use crate::connection::connections::Connection;
+use crate::connection::sql::Sql;
 use crate::error::Failure;
-use crate::row::{field, only, topic_id};
+use crate::log::counter::{self, one};
+use crate::log::row::{field, only, topic_id};
 use crate::schema::Tables;
-use crate::sql::Sql;
 
 /// The maximum number of rows per transaction.
 const MAX_ROWS: usize = 1_000;

@@ -17,9 +17,9 @@ use sawmill_engine::storage::Notifications;
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::{AsyncMessage, Client};
 
+use crate::connection::pool::Pool;
 use crate::error::Effect;
 use crate::ledger::quoted;
-use crate::pool::Pool;
 
 /// The pause after a notification, in which further changes accumulate.
 const SEND_INTERVAL: Duration = Duration::from_millis(3);
@@ -87,7 +87,7 @@ struct Subscribers {
     /// By the topic's uid.
     messages: Arc<Mutex<HashMap<String, watch::Sender<()>>>>,
     entries: watch::Sender<()>,
-    /// Whether notifications of other processes arrive, once that is known.
+    /// True if notifications of other processes arrive, once that is known.
     receives: watch::Sender<Option<bool>>,
 }
 

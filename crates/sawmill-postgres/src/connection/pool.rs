@@ -14,8 +14,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection, Row, Socket};
 
+use crate::connection::tls::{Encrypted, Tls};
 use crate::error::{Effect, Failure, explain_connect};
-use crate::tls::{Encrypted, Tls};
 
 /// The time limit of a call.
 const CALL_LIMIT: Duration = Duration::from_secs(30);

@@ -141,7 +141,7 @@ impl TlsSettings {
 struct Verifier {
     /// The authorities to trust; `None` accepts any certificate.
     chain: Option<Arc<WebPkiServerVerifier>>,
-    /// Whether the certificate must be for the requested host.
+    /// True if the certificate must be for the requested host.
     names: bool,
     provider: Arc<CryptoProvider>,
 }

@@ -9,13 +9,13 @@ use sawmill_engine::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::connection::pool::Param;
 use crate::error::{Effect, Failure, corrupt};
-use crate::pack::Pack;
-use crate::pool::Param;
-use crate::row::{Id, from_shard, from_time, to_time};
+use crate::log::pack::Pack;
+use crate::log::row::{Id, from_shard, from_time, to_time};
+use crate::log::topics::{aside_table, known_table, message_tables, topic_id, wrong_row};
 use crate::schema::{self, LOCK_CLASS};
 use crate::store::{Postgres, topic_error};
-use crate::topics::{aside_table, known_table, message_tables, topic_id, wrong_row};
 
 /// A statement and its values must fit into one protocol message, which is limited to 1 GiB.
 const MAX_BYTES: usize = 768 << 20;
@@ -157,7 +157,7 @@ pub(crate) fn function(schema: &str, id: i64) -> String {
     format!("{schema}.add_{id}")
 }
 
-/// Creates that function, for the same reason as [the one that reads](crate::read::make_function). Its
+/// Creates that function, for the same reason as [the one that reads](crate::log::read::make_function). Its
 /// parameters are the first nine of [`Columns::params`] and the number of the table.
 pub(crate) fn make_function(schema: &str, id: i64) -> String {
     let insert = |(current, table): (usize, &String)| {

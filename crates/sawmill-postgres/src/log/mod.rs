@@ -1,5 +1,15 @@
 //! The log on PostgreSQL.
 
+pub(crate) mod append;
+pub(crate) mod pack;
+pub(crate) mod place;
+pub(crate) mod read;
+pub(crate) mod row;
+pub(crate) mod search;
+pub(crate) mod snapshot;
+pub(crate) mod topics;
+pub(crate) mod trim;
+
 use std::time::Duration;
 
 use async_trait::async_trait;

@@ -9,7 +9,7 @@ use bytes::{Buf, BufMut, Bytes};
 use sawmill_engine::model::{Headers, Message, MessageId};
 use sawmill_engine::runtime::Timestamp;
 
-use crate::row::{from_time, to_time};
+use crate::log::row::{from_time, to_time};
 
 /// The limits of a pack. Reading a few of its messages means reading all of them.
 const MAX_MESSAGES: usize = 256;

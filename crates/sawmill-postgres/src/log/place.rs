@@ -3,7 +3,7 @@
 use sawmill_engine::storage::{Position, Span};
 use sawmill_engine::{Error, ErrorKind, Result};
 
-use crate::snapshot::{Range, Snapshot, Spot, ranges};
+use crate::log::snapshot::{Range, Snapshot, Spot, ranges};
 
 /// A decoded position in a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]

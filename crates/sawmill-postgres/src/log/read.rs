@@ -11,11 +11,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::error::{Effect, corrupt};
-use crate::place::{Place, Read, Window};
-use crate::row::{COLUMNS, from_shard, messages};
-use crate::snapshot::{Range, Snapshot, Spot, ranges};
+use crate::log::place::{Place, Read, Window};
+use crate::log::row::{COLUMNS, from_shard, messages};
+use crate::log::snapshot::{Range, Snapshot, Spot, ranges};
+use crate::log::topics::{message_tables, topic_id, wrong_row};
 use crate::store::Postgres;
-use crate::topics::{message_tables, topic_id, wrong_row};
 
 /// The maximum size of one call's result: large messages come a few at a time.
 const BLOCK_BYTES: i64 = 32 << 20;

@@ -10,8 +10,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::error::corrupt;
-use crate::pack::unpack;
-use crate::topics::wrong_row;
+use crate::log::pack::unpack;
+use crate::log::topics::wrong_row;
 
 /// The columns that [`message`] reads.
 pub(crate) const COLUMNS: &str = "id, created_ms, due_ms, key, headers, payload";

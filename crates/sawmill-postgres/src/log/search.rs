@@ -7,12 +7,12 @@ use sawmill_engine::storage::{Backlog, FoundMessage, Position};
 use tokio_postgres::types::Type;
 
 use crate::error::{Effect, corrupt};
-use crate::place::{Place, Window};
-use crate::read::snapshot;
-use crate::row::{COLUMNS, Id, from_shard, from_time, message, messages, numbers, to_time};
-use crate::snapshot::{Snapshot, Spot};
+use crate::log::place::{Place, Window};
+use crate::log::read::snapshot;
+use crate::log::row::{COLUMNS, Id, from_shard, from_time, message, messages, numbers, to_time};
+use crate::log::snapshot::{Snapshot, Spot};
+use crate::log::topics::{aside_table, message_tables, topic_id, wrong_row};
 use crate::store::Postgres;
-use crate::topics::{aside_table, message_tables, topic_id, wrong_row};
 
 /// A query for the given columns of all ready messages of a topic.
 fn all(tables: &[String], columns: &str, condition: &str) -> String {
@@ -47,7 +47,7 @@ impl Postgres {
             "SELECT u.*, pg_current_snapshot()::text, shift FROM ({rows}) AS u, {schema}.meta ORDER BY xid, n"
         );
         let bytes = &id.0.to_be_bytes()[..];
-        let params: [crate::pool::Param<'_>; 2] = [(&id, Type::UUID), (&bytes, Type::BYTEA)];
+        let params: [crate::connection::pool::Param<'_>; 2] = [(&id, Type::UUID), (&bytes, Type::BYTEA)];
         let rows = self.query_topic(topic, Effect::Reads, &sql, &params).await?;
         // The bytes of the id may also occur elsewhere in a pack.
         for row in &rows {
@@ -83,7 +83,7 @@ impl Postgres {
              LEFT JOIN LATERAL (SELECT * FROM ({first}) AS u ORDER BY xid, n LIMIT 1) AS f ON true ORDER BY s",
             last.join(", ")
         );
-        let params: [crate::pool::Param<'_>; 2] =
+        let params: [crate::connection::pool::Param<'_>; 2] =
             [(&from_time(since), Type::INT8), (&i32::from(topic.shards), Type::INT4)];
         let rows = self.query_topic(topic, Effect::Reads, &sql, &params).await?;
         rows.iter()
@@ -132,7 +132,7 @@ impl Postgres {
              LEFT JOIN LATERAL (SELECT created_ms FROM ({dated}) AS u ORDER BY xid, n LIMIT 1) AS f ON true ORDER BY r.at)",
             aside = aside_table(schema, id)
         );
-        let params: [crate::pool::Param<'_>; 4] = [
+        let params: [crate::connection::pool::Param<'_>; 4] = [
             (&shards, Type::INT2_ARRAY),
             (&xids, Type::INT8_ARRAY),
             (&numbers, Type::INT8_ARRAY),

@@ -10,8 +10,9 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use crate::error::{Effect, Failure, corrupt};
+use crate::log::{append, read};
+use crate::schema;
 use crate::store::Postgres;
-use crate::{append, read, schema};
 
 /// The number of message tables per topic. One is written; the others are read until nobody needs them, and
 /// are then truncated.
@@ -133,7 +134,7 @@ async fn make(client: &mut Client, store: &Postgres, spec: &TopicSpec) -> Result
         "INSERT INTO {schema}.topic (name, shards, retention_ms, drops_unread, current) VALUES ($1, $2, $3, $4, 0)
          ON CONFLICT (name) DO NOTHING RETURNING id, name, shards, retention_ms, drops_unread"
     );
-    let params: [crate::pool::Param<'_>; 4] = [
+    let params: [crate::connection::pool::Param<'_>; 4] = [
         (&spec.name.to_string(), Type::TEXT),
         (&i32::from(spec.shards), Type::INT4),
         (&retention_ms, Type::INT8),
@@ -153,7 +154,7 @@ async fn make(client: &mut Client, store: &Postgres, spec: &TopicSpec) -> Result
 /// The statements that create a topic's tables and functions.
 ///
 /// Messages are found only by shard and order: every further index would add a cost per message. A row holds
-/// one message, or `many` of them in a [pack](crate::pack), and carries the number of its last message.
+/// one message, or `many` of them in a [pack](crate::log::pack), and carries the number of its last message.
 /// Payloads are not compressed: for small ones compression costs more than it saves.
 fn tables(schema: &str, id: i64) -> String {
     const COLUMNS: &str = "shard int2 NOT NULL, id uuid NOT NULL, created_ms int8 NOT NULL, due_ms int8,

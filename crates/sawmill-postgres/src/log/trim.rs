@@ -13,14 +13,14 @@ use sawmill_engine::storage::Position;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
+use crate::connection::pool::Param;
 use crate::error::{Effect, Failure, corrupt};
-use crate::place::Place;
-use crate::pool::Param;
-use crate::row::{from_shard, from_time};
+use crate::log::place::Place;
+use crate::log::row::{from_shard, from_time};
+use crate::log::snapshot::{Range, Snapshot, ranges};
+use crate::log::topics::{TABLES, known_table, message_tables, topic_id};
 use crate::schema;
-use crate::snapshot::{Range, Snapshot, ranges};
 use crate::store::{Postgres, topic_error};
-use crate::topics::{TABLES, known_table, message_tables, topic_id};
 
 /// A table of this size is not written to any more once another one is empty.
 const FULL_BYTES: i64 = 8 << 20;

@@ -12,7 +12,7 @@ use super::invariant::Invariant;
 use super::shards::Written;
 use crate::control::NodeId;
 
-/// What the checker knows about formats.
+/// The checker's records about formats.
 pub(super) struct FormatHistory {
     /// The newest format that a node's program understands, for older programs.
     understood: BTreeMap<NodeId, u64>,

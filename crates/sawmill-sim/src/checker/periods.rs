@@ -11,7 +11,7 @@ use super::book::{Book, Run, Started};
 use super::invariant::Invariant;
 use crate::features::Feature;
 
-/// What is known about names that are taken for a period.
+/// The known names that are taken for a period.
 #[derive(Default)]
 pub(super) struct Periods {
     /// How long each message takes its name, by number.

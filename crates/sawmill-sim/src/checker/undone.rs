@@ -16,7 +16,7 @@ pub(super) struct Undoable {
     pub(super) is_needed: bool,
     mirrors: BTreeMap<String, Option<Mirror>>,
     renewed: BTreeMap<String, Duration>,
-    /// What was counted since: the group, the message, and whether it was done.
+    /// The messages counted since: group, message, and whether it was done.
     ends: Vec<((usize, MessageId), bool)>,
     /// Messages, by group and place, whose claim may have been undone without its worker knowing. That
     /// worker's results come in addition to the next worker's.

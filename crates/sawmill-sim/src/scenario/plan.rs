@@ -52,7 +52,7 @@ pub struct Plan {
     pub tick: Option<Duration>,
     /// Further user activities.
     pub extras: Extras,
-    /// Whether and how a worker dies when everything is done.
+    /// The death of a worker when everything is done, if it has one.
     pub calm_death: Option<CalmDeath>,
 }
 

@@ -8,10 +8,10 @@ use sawmill_engine::runtime::Timestamp;
 use sawmill_engine::storage::{Promoted, Record};
 use sawmill_engine::{Error, ErrorKind};
 
-use crate::batch::{Batch, OpenTopic};
 use crate::error::{Failure, corrupt};
-use crate::row::{LAST_NUMBER, from_time, to_time};
-use crate::tail::{Appended, Changes};
+use crate::log::row::{LAST_NUMBER, from_time, to_time};
+use crate::log::tail::{Appended, Changes};
+use crate::threads::batch::{Batch, OpenTopic};
 
 /// Rows examined in one trim transaction.
 const TRIM: i64 = 1_000;

@@ -1,5 +1,11 @@
 //! The log on SQLite. Every call is a read on a reader thread or a write on the writer thread.
 
+pub(crate) mod append;
+pub(crate) mod read;
+pub(crate) mod row;
+pub(crate) mod tail;
+pub(crate) mod topics;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,9 +17,9 @@ use sawmill_engine::storage::{
     Record, Span,
 };
 
-use crate::read::ShardRequest;
-use crate::row::topic_id;
-use crate::{CAPABILITIES, Sqlite, append, read, topics, transaction};
+use crate::log::read::ShardRequest;
+use crate::log::row::topic_id;
+use crate::{CAPABILITIES, Sqlite, transaction};
 
 /// Messages promoted in one transaction.
 const PROMOTE: usize = 2_000;

@@ -5,9 +5,9 @@ use sawmill_engine::model::{Message, MessageId, Topic};
 use sawmill_engine::runtime::Timestamp;
 use sawmill_engine::storage::{Backlog, Block, FoundMessage, Position, Span};
 
-use crate::batch::{OpenShard, shards_of};
 use crate::error::{Failure, corrupt};
-use crate::row::{Chunk, LAST_NUMBER, SELECT_MESSAGES, from_time, message, to_time, topic_id};
+use crate::log::row::{Chunk, LAST_NUMBER, SELECT_MESSAGES, from_time, message, to_time, topic_id};
+use crate::threads::batch::{OpenShard, shards_of};
 
 /// Payload bytes at which a block ends early, so that large messages come a few at a time.
 const BLOCK_BYTES: usize = 32 << 20;

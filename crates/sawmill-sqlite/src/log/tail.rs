@@ -15,7 +15,7 @@ use sawmill_engine::model::Message;
 use sawmill_engine::runtime::Moment;
 use sawmill_engine::storage::{Block, Position, Span};
 
-use crate::read::ShardRequest;
+use crate::log::read::ShardRequest;
 
 /// The limits on kept messages and on the payload of each.
 const MOST: usize = 64;

@@ -6,9 +6,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use sawmill_engine::model::{MAX_SHARDS, Topic, TopicName, TopicSpec};
 use sawmill_engine::{Error, ErrorKind};
 
-use crate::batch::Batch;
 use crate::error::{Failure, corrupt};
-use crate::row::{LAST_NUMBER, topic_id, uid};
+use crate::log::row::{LAST_NUMBER, topic_id, uid};
+use crate::threads::batch::Batch;
 
 /// Rows of a deleted topic removed in one transaction.
 const SWEEP: i64 = 2_000;

@@ -1,5 +1,5 @@
 //! Notifies subscribers of changes by this process and by others. After a commit, a process touches a file
-//! beside the database; on Linux the others are notified of [touches](crate::touch) at once. SQLite's
+//! beside the database; on Linux the others are notified of [touches](crate::notify::touch) at once. SQLite's
 //! `data_version` changes only when another connection has committed, which tells their touches from one's
 //! own. Without touches it is polled at short intervals, and with them every 30 seconds.
 
@@ -21,7 +21,7 @@ pub(crate) struct Notifier {
     pub(crate) entries: watch::Sender<()>,
 }
 
-/// What was or may have been written.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) messages: bool,

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::notifier::Written;
+use crate::notify::notifier::Written;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{Listener, Toucher};

@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use sawmill_engine::model::{MAX_SHARDS, Topic};
 
 use crate::error::{Failure, corrupt};
-use crate::row::{LAST_NUMBER, topic_id};
-use crate::tail::{Appended, Changes};
+use crate::log::row::{LAST_NUMBER, topic_id};
+use crate::log::tail::{Appended, Changes};
 
 /// The pieces of work of one write transaction.
 pub(crate) struct Batch<'c> {

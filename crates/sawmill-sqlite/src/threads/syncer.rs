@@ -25,8 +25,9 @@ use rusqlite::Connection;
 use sawmill_engine::Result;
 
 use crate::error::unknown;
-use crate::work::Work;
-use crate::{no_thread, schema, wal};
+use crate::threads::wal;
+use crate::threads::work::Work;
+use crate::{no_thread, schema};
 
 /// Handle to the thread. Dropping it ends the thread after its queued tasks.
 pub(crate) struct Syncer {

@@ -22,7 +22,7 @@ pub(crate) struct Length {
     pages_at_checkpoint: i32,
 }
 
-/// Whether a checkpoint is due.
+/// The decision about a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Checkpoint {
     No,

@@ -4,8 +4,8 @@ use rusqlite::Result as SqlResult;
 use sawmill_engine::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::batch::Batch;
 use crate::error::Failure;
+use crate::threads::batch::Batch;
 
 /// Work with a caller that waits for the answer.
 pub(crate) trait Work: Send {

@@ -12,16 +12,16 @@ use sawmill_engine::runtime::{Clock, SystemClock};
 use sawmill_engine::{Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 
-use crate::batch::Batch;
 use crate::error::{Failure, explain, explain_commit, in_doubt, unknown};
-use crate::notifier::{ChangePoller, Notifier, Written};
+use crate::log::tail::Tail;
+use crate::log::topics;
+use crate::notify::notifier::{ChangePoller, Notifier, Written};
+use crate::notify::touch::{Listener, Toucher};
 use crate::store::Tally;
-use crate::syncer::{self, Syncer};
-use crate::tail::Tail;
-use crate::topics;
-use crate::touch::{Listener, Toucher};
-use crate::wal::{self, Checkpoint, Length};
-use crate::work::{FnWork, Work};
+use crate::threads::batch::Batch;
+use crate::threads::syncer::{self, Syncer};
+use crate::threads::wal::{self, Checkpoint, Length};
+use crate::threads::work::{FnWork, Work};
 
 /// Work items that may be queued. Further callers wait before queueing.
 const QUEUE: usize = 1024;

@@ -30,7 +30,7 @@ pub(crate) struct Origin {
     pub(crate) site: Arc<Site>,
 }
 
-/// What all contexts of a worker share.
+/// The state that all contexts of a worker share.
 pub(crate) struct Site {
     pub(crate) store: Arc<Store>,
     pub(crate) states: States,

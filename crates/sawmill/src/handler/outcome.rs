@@ -13,7 +13,7 @@ pub enum Outcome {
     /// The attempt failed: retry the message after `after`, or when the group's
     /// [`RetryPolicy`](crate::RetryPolicy) says. A message that is out of attempts becomes a dead letter.
     Retry {
-        /// What went wrong, for people.
+        /// The error, for people.
         error: String,
         /// How long to wait; with `None`, the policy decides.
         after: Option<Duration>,

@@ -193,7 +193,7 @@ pub mod metric {
     pub const RETRYING: &str = "sawmill_retrying";
     /// Dead letters.
     pub const DEAD: &str = "sawmill_dead";
-    /// Whether a group is paused.
+    /// True if a group is paused.
     pub const PAUSED: &str = "sawmill_paused";
     /// Workers of a group on a topic.
     pub const WORKERS: &str = "sawmill_workers";

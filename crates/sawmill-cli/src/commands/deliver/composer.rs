@@ -8,7 +8,7 @@ use sawmill::Message;
 use serde::Deserialize;
 
 use super::mailbox::{Mailbox, encoded, mailboxes};
-use crate::text;
+use crate::terminal::text;
 
 /// The settings that all e-mails share.
 pub(super) struct Composer {
@@ -170,7 +170,7 @@ mod tests {
             payload: Bytes::from(payload),
             headers: headers.iter().copied().collect::<Headers>(),
             due: None,
-            created: crate::text::time("2026-11-15T08:00:00Z").unwrap(),
+            created: crate::terminal::text::time("2026-11-15T08:00:00Z").unwrap(),
         }
     }
 

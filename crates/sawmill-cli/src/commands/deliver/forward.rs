@@ -5,10 +5,10 @@ use sawmill::engine::storage::StoreUrl;
 use sawmill::{Context, ErrorKind, Outcome, Push, Sawmill};
 
 use super::WorkArgs;
+use crate::commands::topic;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::settings::StoreSettings;
-use crate::topic;
 
 pub(super) const USAGE: &str = "\
 sawmill deliver forward [OPTIONS] --to <TOPIC> <TOPIC>...

@@ -20,12 +20,12 @@ use clap::Subcommand;
 use sawmill::engine::runtime::Env;
 use sawmill::{Context, Outcome};
 
+use crate::commands::work::task::Task;
+use crate::commands::work::{self, OnFailure, Settings, WorkerSpec};
 use crate::failure::Failure;
 use crate::metrics::Address;
 use crate::session::Session;
 use crate::values::{Backoff, Span};
-use crate::work::task::Task;
-use crate::work::{self, OnFailure, Settings, WorkerSpec};
 
 /// The default time limit of a delivery.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

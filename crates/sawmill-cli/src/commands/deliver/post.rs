@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn g19_retry_after_is_read() {
-        let now = crate::text::time("2026-11-15T08:00:00Z").unwrap();
+        let now = crate::terminal::text::time("2026-11-15T08:00:00Z").unwrap();
         let wait = |text: &str| wait_of(&HeaderValue::from_str(text).unwrap(), now);
         assert_eq!(wait("120"), Some(Duration::from_secs(120)));
         assert_eq!(wait("Sun, 15 Nov 2026 08:01:00 GMT"), Some(Duration::from_secs(60)));

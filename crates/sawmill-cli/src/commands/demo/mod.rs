@@ -15,10 +15,11 @@ use sawmill::admin::GroupStatus;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use crate::engines;
 use crate::failure::Failure;
-use crate::output::note;
 use crate::session::Session;
-use crate::{engines, text};
+use crate::terminal::output::note;
+use crate::terminal::text;
 pub(crate) use letter::{DeliverArgs, deliver};
 use picture::Picture;
 use progress::{Progress, Proof};

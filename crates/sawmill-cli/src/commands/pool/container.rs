@@ -8,8 +8,8 @@ use sawmill::engine::runtime::Env;
 use tokio::process::Command;
 
 use super::command_line;
+use crate::commands::work::program::Program;
 use crate::failure::Failure;
-use crate::work::program::Program;
 
 /// The programs to look for if none is given.
 const PROGRAMS: [&str; 2] = ["docker", "podman"];

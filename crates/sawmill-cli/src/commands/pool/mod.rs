@@ -21,13 +21,13 @@ use sawmill::{Context, Outcome};
 
 pub(crate) use configuration::Configuration;
 
+use crate::commands::work::program::Program;
+use crate::commands::work::task::{Job, Task};
+use crate::commands::work::{Delivery, OnFailure, Settings, WorkerSpec};
 use crate::failure::Failure;
 use crate::metrics::Address;
 use crate::session::Session;
 use crate::values::{Backoff, Size, Span};
-use crate::work::program::Program;
-use crate::work::task::{Job, Task};
-use crate::work::{Delivery, OnFailure, Settings, WorkerSpec};
 use container::Containers;
 use fetch::Fetch;
 use order::{Kind, Order};
@@ -253,7 +253,7 @@ impl Orders {
                     self.containers.as_ref().ok_or_else(|| Outcome::retry(no_container_program()))?;
                 let name = format!("sawmill-{}", context.id());
                 containers.remove(&name, env).await;
-                let pairs = [pairs, crate::work::variables(context)].concat();
+                let pairs = [pairs, crate::commands::work::variables(context)].concat();
                 Ok(Job {
                     program: containers.run(&name, &image, &args, &pairs),
                     variables: Vec::new(),

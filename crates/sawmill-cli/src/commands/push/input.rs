@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
-use crate::text;
+use crate::terminal::text;
 
 /// The longest line in bytes: no engine takes a larger payload.
 pub(super) const LONGEST: usize = 16 << 20;

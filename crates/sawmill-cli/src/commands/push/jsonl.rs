@@ -9,7 +9,7 @@ use sawmill::Push;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::text;
+use crate::terminal::text;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,11 +11,12 @@ use clap::Args;
 use sawmill::{ErrorKind, MessageId, Push, Sawmill, Timestamp};
 use serde::Serialize;
 
+use crate::commands::topic;
 use crate::failure::Failure;
-use crate::live::LiveLine;
-use crate::output::note;
 use crate::session::Session;
-use crate::{text, topic};
+use crate::terminal::live::LiveLine;
+use crate::terminal::output::note;
+use crate::terminal::text;
 use input::{Batch, Lines};
 
 /// The largest number of lines in one push.
@@ -247,7 +248,7 @@ fn print(session: &Session, args: &PushArgs, ids: &[MessageId]) -> Result<(), st
     let mut text = String::with_capacity(ids.len() * 28);
     for id in ids {
         match session.out.is_json() {
-            true => text.push_str(&crate::output::json(&Pushed { id: id.to_string() })),
+            true => text.push_str(&crate::terminal::output::json(&Pushed { id: id.to_string() })),
             false => text.push_str(&id.to_string()),
         }
         text.push('\n');

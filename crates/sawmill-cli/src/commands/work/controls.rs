@@ -11,9 +11,9 @@ use super::reload::Reload;
 use super::settings::Plan;
 use super::signals::listen;
 use crate::failure::Failure;
-use crate::log::{Log, LogLevel};
 use crate::metrics;
 use crate::session::Session;
+use crate::terminal::log::{Log, LogLevel};
 
 pub(super) struct Controls {
     env: Env,

@@ -10,7 +10,7 @@ use sawmill::{Sawmill, Worker};
 
 use super::runner::Runner;
 use super::running::Run;
-use crate::text;
+use crate::terminal::text;
 
 /// The time limit for the status of a topic.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);

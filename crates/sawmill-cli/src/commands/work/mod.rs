@@ -30,10 +30,11 @@ use sawmill::engine::runtime::Moment;
 use sawmill::worker::Counts;
 use sawmill::{Context, Sawmill, Worker, WorkerBuilder};
 
+use crate::commands::topic;
 use crate::failure::Failure;
-use crate::log::Log;
 use crate::session::Session;
-use crate::{text, topic};
+use crate::terminal::log::Log;
+use crate::terminal::text;
 use controls::Controls;
 use dump::StateDump;
 #[cfg(feature = "kafka")]

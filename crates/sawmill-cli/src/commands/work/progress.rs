@@ -10,8 +10,8 @@ use sawmill::worker::{Counts, WorkerState};
 use sawmill::{Sawmill, Worker};
 
 use super::ActiveWorker;
-use crate::live::{self, LiveLine};
-use crate::text;
+use crate::terminal::live::{self, LiveLine};
+use crate::terminal::text;
 
 /// The interval between two updates of the line.
 const EVERY: Duration = Duration::from_millis(250);

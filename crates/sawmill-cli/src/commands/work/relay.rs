@@ -3,7 +3,7 @@
 use sawmill::engine::runtime::Env;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::live::{self, Out};
+use crate::terminal::live::{self, Out};
 
 /// The longest unfinished line that is kept until its end arrives.
 const LONGEST: usize = 64 << 10;

@@ -14,9 +14,9 @@ use super::runner::{Limits, Runner};
 use super::settings::Settings;
 use crate::cli::Globals;
 use crate::failure::Failure;
-use crate::log::{Log, LogLevel};
 use crate::session::Session;
 use crate::settings::{File, StoreSettings};
+use crate::terminal::log::{Log, LogLevel};
 
 /// Settings that can change while the worker runs.
 const CHANGEABLE: &[&str] = &["log-level", "work.timeout", "work.memory", "work.quiet"];

@@ -18,7 +18,7 @@ use super::program::Program;
 use super::running::Runs;
 use super::settings::{Delivery, Plan};
 use super::task::Task;
-use crate::live;
+use crate::terminal::live;
 use crate::values::Size;
 
 /// The time between SIGTERM and SIGKILL.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use sawmill::engine::runtime::Env;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::live::{self, Out};
+use crate::terminal::live::{self, Out};
 
 /// The bytes that are kept.
 const KEPT: usize = 4096;

@@ -101,7 +101,7 @@ impl StreamProcess {
                 stream_protocol::answer(&answer, &context.id().to_string()).map_err(NoAnswer::Invalid)
             }
             Some(count) if count as u64 == LONGEST_ANSWER => {
-                let most = crate::text::size(LONGEST_ANSWER);
+                let most = crate::terminal::text::size(LONGEST_ANSWER);
                 Err(NoAnswer::Invalid(format!("its answer is longer than {most}")))
             }
             _ => Err(NoAnswer::Ended),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sawmill::{Context, Outcome};
 use serde::{Deserialize, Serialize};
 
-use crate::text::text_or_base64;
+use crate::terminal::text::text_or_base64;
 
 /// A message for the command. Values that are not text are sent in base64 in other fields.
 #[derive(Debug, Serialize)]
@@ -35,7 +35,7 @@ pub(crate) fn request(context: &Context) -> Vec<u8> {
     for (name, value) in all.iter() {
         match std::str::from_utf8(value) {
             Ok(text) => drop(headers.insert(name, text)),
-            Err(_) => drop(headers_base64.insert(name, crate::text::base64(value))),
+            Err(_) => drop(headers_base64.insert(name, crate::terminal::text::base64(value))),
         }
     }
     let (key, key_base64) = context.key().map_or((None, None), |key| text_or_base64(key));
@@ -75,13 +75,13 @@ fn yes() -> bool {
 
 /// Parses the answer to the message with this id; an error if it is not a valid answer.
 pub(crate) fn answer(line: &[u8], id: &str) -> Result<Outcome, String> {
-    let shown = || crate::text::preview(line, 200);
+    let shown = || crate::terminal::text::preview(line, 200);
     let answer: Answer = serde_json::from_slice(line)
         .map_err(|error| format!("its answer is not valid ({error}): {}", shown()))?;
     if answer.id != id {
         return Err(format!(
             "its answer is to message {}, and it was given {id}",
-            crate::text::preview(answer.id.as_bytes(), 100)
+            crate::terminal::text::preview(answer.id.as_bytes(), 100)
         ));
     }
     match (answer.ok, answer.error) {

@@ -8,9 +8,9 @@ use super::runner::Runner;
 #[cfg(any(feature = "deliver", feature = "kafka"))]
 use super::runner::unwanted;
 #[cfg(feature = "deliver")]
-use crate::deliver::Delivery;
+use crate::commands::deliver::Delivery;
 #[cfg(feature = "kafka")]
-use crate::pool::Orders;
+use crate::commands::pool::Orders;
 
 /// The task of a worker.
 #[allow(clippy::large_enum_variant, reason = "there is one in a process")]
@@ -54,7 +54,7 @@ impl Task {
             },
             #[cfg(feature = "deliver")]
             Self::Delivery(delivery) => {
-                let limit = runner.limits().timeout.unwrap_or(crate::deliver::TIMEOUT);
+                let limit = runner.limits().timeout.unwrap_or(crate::commands::deliver::TIMEOUT);
                 let _entry = runner.runs.begin(context, None);
                 Err(tokio::select! {
                     biased;

@@ -109,7 +109,7 @@ enum Landed {
 }
 
 impl ShardChange {
-    /// Whether the change has taken effect, by the entry as it is now.
+    /// Returns whether the change has taken effect, by the entry as it is now.
     fn landed(&self, store: &Store, entry: Option<&Entry>) -> Result<Landed> {
         if entry.map(|entry| entry.version) == self.expect {
             return Ok(Landed::NotYet);

@@ -20,7 +20,7 @@ const MOST_CLAIMS: usize = 1000;
 /// After this many deaths of its workers a claim is not run again: its messages are likely to be the cause.
 const MOST_DEATHS: u32 = 10;
 
-/// What the coordinator knows of a shard.
+/// The coordinator's knowledge of a shard.
 pub(crate) struct ShardView {
     /// The shard's entry when it was last seen; `None` if it must be read before anything is written.
     pub(crate) known: Option<(Option<Version>, ShardState)>,
@@ -44,7 +44,7 @@ impl ShardView {
     }
 }
 
-/// Whether a shard may have messages after the cursor.
+/// The knowledge of whether a shard has messages after the cursor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readable {
     No,

@@ -33,7 +33,7 @@ pub(crate) struct TopicView {
     pub(crate) rank: Option<usize>,
     /// How many members work the topic.
     pub(crate) members: usize,
-    /// What this worker's entry was known to say when the refresh began.
+    /// The known content of this worker's entry when the refresh began.
     pub(crate) said: InUse,
     /// The sum of what the entries of the others say.
     pub(crate) others: InUse,

@@ -82,7 +82,7 @@ pub(crate) struct Start {
     pub(crate) cancelled: Arc<CancellationToken>,
 }
 
-/// What becomes of a message when its handler has ended.
+/// The fate of a message whose handler has ended.
 #[derive(Debug)]
 pub(crate) enum Disposition {
     /// The message is settled.
@@ -95,7 +95,7 @@ pub(crate) enum Disposition {
     Untouched,
 }
 
-/// What must be written before a message counts as settled. The name of a unique message that is settled for
+/// The writes that come before a message counts as settled. The name of a unique message that is settled for
 /// good is given back as well.
 #[derive(Debug, Clone)]
 pub(crate) enum LaneCopy {

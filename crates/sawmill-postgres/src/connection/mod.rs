@@ -1,0 +1,5 @@
+//! Connections to the server, their encryption, and notifications.
+
+pub(crate) mod notifier;
+pub(crate) mod pool;
+pub(crate) mod tls;
